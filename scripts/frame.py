@@ -1,0 +1,274 @@
+"""The frame that the notebooks hang in: what scripts/test, scripts/readme and scripts/docs do with all of them.
+
+usage: frame.py clean            export and clean the notebooks; fails, naming the files, where that changed one
+       frame.py readme [--write] README.md is what nbs/index.ipynb says; --write makes it so
+       frame.py run [NB ...]     run notebooks from the top with nbdev-test, each in a process of its own
+       frame.py left-out         the cells that no test runs, and why
+       frame.py pages DIR        copy the processed notebooks to DIR as a site: no numbers in names, and a sidebar
+
+It runs in the environment of scripts/setup (.venv): nbdev 3 and nbconvert.
+"""
+
+import argparse
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NBS = ROOT / "nbs"
+
+# The floors from the ground up, as the sidebar shows them. Running starts from the top: the long ones go first.
+FLOORS = {
+    "tutorials": "Tutorials",
+    "core": "Core: the ideas",
+    "tasks": "Tasks: what is learned",
+    "models": "Models: what is trained",
+    "engines": "Engines: who trains",
+    "cluster": "Cluster: from one machine to a pod",
+}
+RUN_ORDER = ("tutorials", "cluster", "engines", "models", "", "core", "tasks")
+
+
+# ---------------------------------------------------------------- the notebooks
+
+def notebooks(folder: Path = NBS) -> list[Path]:
+    "Every notebook under `folder`, in reading order."
+    hidden = lambda p: any(part.startswith((".", "_")) for part in p.relative_to(folder).parts)
+    return sorted(p for p in folder.rglob("*.ipynb") if not hidden(p))
+
+
+def name(nb: Path) -> str:
+    "How a notebook is called in lists and messages: its path from the root of the clone."
+    return nb.resolve().relative_to(ROOT).as_posix()
+
+
+def flags() -> list[str]:
+    "The directives that mark a cell as not for tests."
+    from nbdev.config import get_config
+
+    return get_config(NBS).tst_flags.split()
+
+
+def left_out(nb: Path) -> list[str]:
+    "Why each code cell that nbdev-test does not run is left out, a reason a cell."
+    from nbdev.process import NBProcessor
+    from nbdev.test import nb_test_cells
+
+    skip = flags()
+    run = {cell.id for cell in nb_test_cells(nb, skip)}
+    cells = [c for c in NBProcessor(nb, rm_directives=False, process=True).nb.cells if c.cell_type == "code" and c.id not in run]
+    return [reason(cell, skip) for cell in cells]
+
+
+def reason(cell, skip: Iterable[str]) -> str:
+    "The directive or tag that keeps a cell from running."
+    directives = getattr(cell, "directives_", {}) or {}
+    marked = [f for f in skip if f in directives]
+    if marked: return ", ".join(marked)
+    if directives.get("eval", "").strip().lower() == "false": return "eval: false"
+    if "skip-execution" in cell.metadata.get("tags", []): return "skip-execution"
+    return "its notebook is not run"
+
+
+def told(reasons: list[str]) -> str:
+    "`2 cells left out (eval: false), 1 (cuda)`, or nothing."
+    if not reasons: return ""
+    counts = [f"{n} ({why})" for why, n in Counter(reasons).items()]
+    return f"cells left out: {', '.join(counts)}"
+
+
+# ---------------------------------------------------------------- export and clean change nothing
+
+def fingerprint(*folders: Path) -> dict[str, str]:
+    "The hash of every source file under `folders`: what Python and Jupyter leave behind does not count."
+    out = {}
+    for folder in folders:
+        for p in sorted(folder.rglob("*")):
+            parts = p.relative_to(ROOT).parts
+            if not p.is_file() or any(x in ("__pycache__", ".ipynb_checkpoints", "runs") for x in parts): continue
+            if p.suffix == ".pyc" or p in (NBS / "nbdev.yml", NBS / "sidebar.yml"): continue
+            out[p.relative_to(ROOT).as_posix()] = hashlib.sha256(p.read_bytes()).hexdigest()
+    return out
+
+
+def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    "The files that are new, gone or different."
+    return sorted(f for f in before.keys() | after.keys() if before.get(f) != after.get(f))
+
+
+def tool(command: str) -> str:
+    "A command of this environment, whether or not it is activated."
+    return str(Path(sys.executable).parent / command)
+
+
+def clean() -> int:
+    "Export, clean, and name what that changed."
+    folders = NBS, ROOT / "grpo_tutorials"
+    before = fingerprint(*folders)
+    for command in ("nbdev-export", "nbdev-clean"):
+        subprocess.run([tool(command)], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
+        after = fingerprint(*folders)
+        if files := changed(before, after):
+            print(f"{command} changed:\n  " + "\n  ".join(files))
+            print("The notebook is the source: look at the change, keep it (it is made) and commit it.")
+            return 1
+    print(f"{len(notebooks())} notebooks, {sum(f.endswith('.py') for f in before)} modules: nothing changed")
+    return 0
+
+
+# ---------------------------------------------------------------- README
+
+def readme() -> str:
+    "README.md as nbs/index.ipynb has it: its prose, its shown cells and what they printed."
+    import nbformat
+    from nbconvert import MarkdownExporter
+
+    nb = nbformat.read(NBS / "index.ipynb", as_version=4)
+    shown = []
+    for cell in nb.cells:
+        lines = cell.source.split("\n")
+        directives = [l[2:].split(":")[0].strip() for l in lines if l.startswith("#|")]
+        if "hide" in directives: continue
+        cell.source = "\n".join(l for l in lines if not l.startswith("#|"))
+        for out in cell.get("outputs", []):
+            if any(mime.startswith("image/") for mime in out.get("data", {})):
+                raise ValueError("nbs/index.ipynb shows a picture: README.md cannot hold it, so link a committed file instead")
+        shown.append(cell)
+    nb.cells = shown
+    text, _ = MarkdownExporter().from_notebook_node(nb)
+    text = re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in text.strip().split("\n")))
+    return "<!-- Made from nbs/index.ipynb by scripts/readme: edit the notebook. -->\n\n" + from_root(text) + "\n"
+
+
+def from_root(text: str) -> str:
+    "Links that start in nbs/ as links that start at the root of the clone."
+    def link(m: re.Match) -> str:
+        target = m[1]
+        if re.match(r"[a-z]+:|#|/", target): return m[0]
+        return f"]({os.path.normpath(os.path.join('nbs', target))})"
+    return re.sub(r"\]\(([^)\s]+)\)", link, text)
+
+
+def check_readme(write: bool) -> int:
+    path, text = ROOT / "README.md", readme()
+    if write: path.write_text(text, encoding="utf-8")
+    if path.read_text(encoding="utf-8") == text:
+        print("README.md is what nbs/index.ipynb says")
+        return 0
+    print("README.md is not what nbs/index.ipynb says: edit the notebook, then call scripts/readme")
+    return 1
+
+
+# ---------------------------------------------------------------- running
+
+def run_one(nb: Path, env: dict[str, str]) -> tuple[Path, bool, float, str]:
+    "One notebook from the top, in a process of its own: nothing of another notebook reaches it."
+    start = time.monotonic()
+    done = subprocess.run([tool("nbdev-test"), "--n-workers", "0", str(nb)], cwd=ROOT, env=env, text=True, errors="replace",
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    # nbdev-test also exits 0 where it found nothing to run, so its word is asked for too.
+    return nb, done.returncode == 0 and "Success." in done.stdout, time.monotonic() - start, done.stdout
+
+
+def run(nbs: list[Path], jobs: int) -> int:
+    "Run notebooks `jobs` at a time; say of each how long it took and what it left out."
+    order = lambda nb: (RUN_ORDER.index(f) if (f := nb.relative_to(NBS).parts[0]) in RUN_ORDER else RUN_ORDER.index(""), nb)
+    cpus = os.cpu_count() or 1
+    env = {"OMP_NUM_THREADS": str(max(1, cpus // jobs)), **os.environ}
+    before, start, failed = set(fingerprint(NBS)), time.monotonic(), []
+    with ThreadPoolExecutor(jobs) as pool:
+        for done in as_completed([pool.submit(run_one, nb, env) for nb in sorted(nbs, key=order)]):
+            nb, ok, seconds, said = done.result()
+            print(f"  {'ok  ' if ok else 'FAIL'} {seconds:6.1f} s  {name(nb)}  {told(left_out(nb))}".rstrip(), flush=True)
+            if not ok:
+                failed.append(name(nb))
+                print(said, flush=True)
+    if new := sorted(set(fingerprint(NBS)) - before):
+        print("left behind in the tree, where a notebook should write to a temporary folder:\n  " + "\n  ".join(new))
+        return 1
+    print(f"{len(nbs) - len(failed)} of {len(nbs)} notebooks ran to the end in {time.monotonic() - start:.0f} s")
+    if failed: print("failed: " + ", ".join(failed))
+    return 1 if failed or not nbs else 0
+
+
+# ---------------------------------------------------------------- the site
+
+def plain(path: str) -> str:
+    "A notebook's path without the numbers that only order it: core/03_answers.ipynb is core/answers.ipynb."
+    return re.sub(r"(^|/)\d+[a-zA-Z0-9]*_(?=[^/]*\.ipynb)", r"\1", path)
+
+
+def sidebar() -> dict:
+    "The sidebar: the front page, a section a floor, then what stands alone."
+    pages = [p.relative_to(NBS).as_posix() for p in notebooks()]
+    section = lambda f: {"section": FLOORS.get(f, f.capitalize()), "contents": [plain(p) for p in pages if p.startswith(f + "/")]}
+    folders = sorted({p.split("/")[0] for p in pages if "/" in p}, key=lambda f: list(FLOORS).index(f) if f in FLOORS else len(FLOORS))
+    top = [p for p in pages if "/" not in p and p != "index.ipynb"]
+    contents = ["index.ipynb", *map(section, folders), {"section": "Command line", "contents": top}]
+    return {"website": {"sidebar": {"contents": [c for c in contents if c == "index.ipynb" or c["contents"]]}}}
+
+
+def pages(folder: Path) -> int:
+    "The notebooks as nbdev's `proc_nbs` left them, under plain names with links that follow, and the site's settings."
+    import shutil
+
+    import yaml
+
+    proc = ROOT / "_proc"
+    shutil.rmtree(folder, ignore_errors=True)
+    for src in sorted(p for p in proc.rglob("*") if p.is_file()):
+        rel = src.relative_to(proc).as_posix()
+        if rel.startswith("_docs/") or rel in ("sidebar.yml",): continue
+        dst = folder / plain(rel)
+        dst.parent.mkdir(parents=True, exist_ok=True)
+        if src.suffix != ".ipynb": shutil.copy2(src, dst)
+        else: dst.write_text(page(src.read_text(encoding="utf-8")), encoding="utf-8")
+    (folder / "sidebar.yml").write_text(yaml.safe_dump(sidebar(), sort_keys=False))
+    return 0
+
+
+def page(text: str) -> str:
+    "A processed notebook with links to other notebooks by their plain names, and to files of the repository by address."
+    from nbdev.config import get_config
+
+    cfg = get_config(NBS)
+    text = re.sub(r"\]\(([^)\s\"\\]+\.ipynb)", lambda m: f"]({plain(m[1])}", text)
+    return re.sub(r"\]\(((?:\.\./)+)(docs|scripts|tests|LICENSE)\b", rf"]({cfg.git_url}/blob/{cfg.branch}/\2", text)
+
+
+# ---------------------------------------------------------------- the command line
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sub = parser.add_subparsers(dest="command", required=True)
+    sub.add_parser("clean")
+    sub.add_parser("readme").add_argument("--write", action="store_true")
+    r = sub.add_parser("run")
+    r.add_argument("nb", nargs="*", type=Path)
+    r.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
+    sub.add_parser("left-out")
+    sub.add_parser("pages").add_argument("folder", type=Path)
+    args = parser.parse_args(argv)
+    match args.command:
+        case "clean": return clean()
+        case "readme": return check_readme(args.write)
+        case "pages": return pages(args.folder)
+        case "run":
+            if gone := [str(p) for p in args.nb if not p.exists()]: parser.error(f"no such notebook: {', '.join(gone)}")
+            found = [nb for p in args.nb or [NBS] for nb in (notebooks(p.resolve()) if p.is_dir() else [p.resolve()])]
+            return run(found, max(1, args.jobs))
+        case _:
+            for nb in notebooks():
+                if why := left_out(nb): print(f"{name(nb)}  {told(why)}")
+            return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
