@@ -345,7 +345,7 @@ def qwix_modules(
     if not m or m[2] not in QWIX_MODULES: raise ValueError(f"{stem} has no counterpart here: adapt one of {', '.join(QWIX_MODULES)}")
     return [f"{prefix}layers.{m[1]}.{name}" for name in QWIX_MODULES[m[2]]]
 
-# %% ../../nbs/models/01_lora.ipynb #6ede0751
+# %% ../../nbs/models/01_lora.ipynb #0532caef
 def flatten(
     tree: Mapping,                  # nested mappings (nnx.State is one); leaves are arrays or variables that hold one
 ) -> dict[str, np.ndarray]:         # "layers.0.attn.q_einsum.w_lora_a" -> float32
@@ -354,7 +354,7 @@ def flatten(
     for k, v in tree.items():
         name = ".".join(map(str, k)) if isinstance(k, tuple) else str(k)
         if isinstance(v, Mapping): out |= {f"{name}.{n}": a for n, a in flatten(v).items()}
-        else: out[name] = np.asarray(getattr(v, "value", v)).astype(np.float32)
+        else: out[name] = np.asarray(v[...]).astype(np.float32)      # [...] opens an nnx.Variable and leaves an array as it is
     return out
 
 # %% ../../nbs/models/01_lora.ipynb #62208df5
