@@ -9,7 +9,7 @@ __all__ = ['KINDS', 'NAMES', 'THINGS', 'LEVELS', 'EVENTS', 'HABITS', 'HABIT_SHAR
            'solve', 'problem', 'split_of', 'check_split', 'draw', 'row_of', 'word_problems', 'solution_completion',
            'tagged', 'written', 'demonstrations']
 
-# %% ../../nbs/tasks/01_gsm8k.ipynb #ef9bb264
+# %% ../../nbs/tasks/01_gsm8k.ipynb #de33f409
 import hashlib
 import random
 from collections.abc import Callable, Collection
@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from ..core.answers import TAGS, Tags, clean_solution
+from ..core import answers
+from ..core.answers import TAGS, Tags
 from ..core.chat import DataTemplate, fill, load_data_template
 
 # %% ../../nbs/tasks/01_gsm8k.ipynb #a0eb2c9c
@@ -144,13 +145,13 @@ def word_problems(
         rows[p.question] = row_of(p, tags)
     return list(rows.values())
 
-# %% ../../nbs/tasks/01_gsm8k.ipynb #8536e0c2
+# %% ../../nbs/tasks/01_gsm8k.ipynb #58e3a967
 def solution_completion(
     row: dict[str, Any],     # has `answer`: a solution ending in "#### n"
     tags: Tags = TAGS,
 ) -> str:                    # the reasoning and the answer in their tags
     "A completion that is right in form and value."
-    text, answer = clean_solution(row["answer"])
+    text, answer = answers.clean_solution(row["answer"])
     lines = [line.strip().rstrip(".") for line in text.splitlines() if line.strip()]
     return tagged(". ".join(lines), answer, tags)
 
