@@ -6,7 +6,7 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/core/evaluate.html.md"""
 
 # %% auto #0
 __all__ = ['Z', 'Generate', 'T975', 'wilson', 'difference', 'pass_at_k', 'Counts', 'effective_n', 'Evaluation', 'ask', 'outcome',
-           'count', 'tries', 'evaluate', 'tally', 'written', 'table', 'as_text', 'across', 'band']
+           'count', 'tries', 'evaluate', 'tally', 'written', 'table', 'share', 'as_text', 'across', 'band']
 
 # %% ../../nbs/core/06_evaluate.ipynb #f3f9696e
 import math, statistics
@@ -242,13 +242,16 @@ def _effective(d: dict, key: str) -> float:
         low, high = (mid, high) if w[1] - w[0] > hi - lo else (low, mid)
     return low
 
-# %% ../../nbs/core/06_evaluate.ipynb #cc41ce60
+# %% ../../nbs/core/06_evaluate.ipynb #a8338345
+def share(x: float | None) -> str:
+    "A share the way papers print it: '.38', '1.00', '–' where there is none."
+    return "–" if x is None else f"{x:.2f}".replace("0.", ".", 1) if abs(x) < .995 else f"{x:.2f}"
+
 def as_text(
     rows: list[dict],      # of `table`
 ) -> str:                  # Markdown, and readable as it is
     "The before/after table in Markdown, aligned for a terminal."
-    num = lambda x: f"{x:.2f}".replace("0.", ".", 1)
-    ci = lambda p, c: f"{num(p)} ({num(c[0])}–{num(c[1])})"
+    ci = lambda p, c: f"{share(p)} ({share(c[0])}–{share(c[1])})"
     gain = lambda g: f"{'−' if g < 0 else '+'}{100 * abs(g):.0f}"
     cells = [("", "before (95%)", "after (95%)", "gain in points (95%)")]
     cells += [(r["name"], ci(r["before"], r["before_ci"]), ci(r["after"], r["after_ci"]), f"{gain(r['gain'])} ({gain(r['gain_ci'][0])} to {gain(r['gain_ci'][1])})") for r in rows]
