@@ -4,13 +4,14 @@ usage: frame.py clean            export and clean the notebooks; fails, naming t
        frame.py readme [--write] README.md is what nbs/index.ipynb says; --write makes it so
        frame.py run [NB ...]     run notebooks from the top with nbdev-test, each in a process of its own
        frame.py left-out         the cells that no test runs, and why
-       frame.py pages DIR        copy the processed notebooks to DIR as a site: no numbers in names, and a sidebar
+       frame.py site DIR         the notebooks as pages in DIR, for Quarto or smalldocs
 
 It runs in the environment of scripts/setup (.venv): nbdev 3 and nbconvert.
 """
 
 import argparse
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -56,15 +57,18 @@ def flags() -> list[str]:
     return get_config(NBS).tst_flags.split()
 
 
-def left_out(nb: Path) -> list[str]:
-    "Why each code cell that nbdev-test does not run is left out, a reason a cell."
+def left_out_cells(nb: Path) -> list:
+    "The code cells that nbdev-test does not run, by its own word."
     from nbdev.process import NBProcessor
     from nbdev.test import nb_test_cells
 
-    skip = flags()
-    run = {cell.id for cell in nb_test_cells(nb, skip)}
-    cells = [c for c in NBProcessor(nb, rm_directives=False, process=True).nb.cells if c.cell_type == "code" and c.id not in run]
-    return [reason(cell, skip) for cell in cells]
+    run = {cell.id for cell in nb_test_cells(nb, flags())}
+    return [c for c in NBProcessor(nb, rm_directives=False, process=True).nb.cells if c.cell_type == "code" and c.id not in run]
+
+
+def left_out(nb: Path) -> list[str]:
+    "Why each of those cells is left out, a reason a cell."
+    return [reason(cell, flags()) for cell in left_out_cells(nb)]
 
 
 def reason(cell, skip: Iterable[str]) -> str:
@@ -215,32 +219,68 @@ def sidebar() -> dict:
     return {"website": {"sidebar": {"contents": [c for c in contents if c == "index.ipynb" or c["contents"]]}}}
 
 
-def pages(folder: Path) -> int:
-    "The notebooks as nbdev's `proc_nbs` left them, under plain names with links that follow, and the site's settings."
+def site(folder: Path) -> int:
+    "The notebooks as pages for Quarto or smalldocs in `folder`: processed by nbdev, under plain names, with a sidebar."
     import shutil
+    from multiprocessing import get_context
 
     import yaml
 
-    proc = ROOT / "_proc"
     shutil.rmtree(folder, ignore_errors=True)
-    for src in sorted(p for p in proc.rglob("*") if p.is_file()):
-        rel = src.relative_to(proc).as_posix()
-        if rel.startswith("_docs/") or rel in ("sidebar.yml",): continue
-        dst = folder / plain(rel)
-        dst.parent.mkdir(parents=True, exist_ok=True)
-        if src.suffix != ".ipynb": shutil.copy2(src, dst)
-        else: dst.write_text(page(src.read_text(encoding="utf-8")), encoding="utf-8")
-    (folder / "sidebar.yml").write_text(yaml.safe_dump(sidebar(), sort_keys=False))
+    folder.mkdir(parents=True)
+    for p in (NBS / "_quarto.yml", NBS / "styles.css"): shutil.copy2(p, folder)
+    (folder / "nbdev.yml").write_text(yaml.safe_dump(about(), sort_keys=False, allow_unicode=True), encoding="utf-8")
+    (folder / "sidebar.yml").write_text(yaml.safe_dump(sidebar(), sort_keys=False, allow_unicode=True), encoding="utf-8")
+    jobs = [(nb, folder / plain(nb.relative_to(NBS).as_posix())) for nb in notebooks()]
+    with get_context("spawn").Pool(min(4, os.cpu_count() or 1), maxtasksperchild=1) as pool: pool.starmap(page, jobs, chunksize=1)
     return 0
 
 
-def page(text: str) -> str:
-    "A processed notebook with links to other notebooks by their plain names, and to files of the repository by address."
+def about() -> dict:
+    "What the pages say of the project, from pyproject.toml."
     from nbdev.config import get_config
 
-    cfg = get_config(NBS)
-    text = re.sub(r"\]\(([^)\s\"\\]+\.ipynb)", lambda m: f"]({plain(m[1])}", text)
-    return re.sub(r"\]\(((?:\.\./)+)(docs|scripts|tests|LICENSE)\b", rf"]({cfg.git_url}/blob/{cfg.branch}/\2", text)
+    cfg = get_config(ROOT)
+    return {"project": {"output-dir": str(cfg.doc_path)},
+            "website": {"title": cfg.title, "description": cfg.description, "site-url": cfg.doc_host + cfg.doc_baseurl,
+                        "repo-url": cfg.git_url, "repo-branch": cfg.branch}}
+
+
+def page(nb: Path, dst: Path) -> None:
+    "One notebook as a page: signatures with their source folded, no hidden cells, links by plain names."
+    from fastcore.nbio import dict2nb, write_nb
+    from nbdev.config import get_config
+    from nbdev.processors import FilterDefaults
+
+    os.chdir(ROOT)   # nbdev looks for its settings from here
+    cfg, data, skip = get_config(ROOT), json.loads(nb.read_text(encoding="utf-8")), {cell.id for cell in left_out_cells(nb)}
+    data["cells"] = [made for cell in data["cells"] for made in staged(cell, skip, cfg.lib_path.name)]
+    data = dict2nb(data)
+    data["path_"] = str(nb)
+    FilterDefaults()(data)
+    for cell in data.cells:
+        if cell.cell_type == "raw": cell.source = re.sub(r"^output-file: .*\n", "", cell.source, flags=re.M)   # its name is plain already
+        if cell.cell_type != "markdown": continue
+        text = re.sub(r"\]\(([^)\s]+\.ipynb)", lambda m: f"]({plain(m[1])}", cell.source)
+        cell.source = re.sub(r"\]\((?:\.\./)+((?:docs|scripts|tests)/[^)\s]*|[A-Z]+(?:\.md)?)\)", rf"]({cfg.git_url}/blob/{cfg.branch}/\1)", text)
+    dst.parent.mkdir(parents=True, exist_ok=True)
+    write_nb(data, dst)
+
+
+def staged(cell: dict, skip: set[str], package: str) -> list[dict]:
+    "A cell as nbdev is to see it for a page, and what is put beside it."
+    text = "".join(cell["source"])
+    code = lambda source: {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": source}
+    if cell["cell_type"] != "code": return [cell]
+    # nbdev runs cells with exports and imports, to show signatures: those for hardware it must not.
+    if cell.get("id") in skip and "#| eval: false" not in text: return [{**cell, "source": "#| eval: false\n" + text}]
+    # A signature may name a class of a later cell: the installed module has them all.
+    if m := re.search(r"^#\|\s*default_exp\s+(\S+)", text, re.M): return [cell, code(f"#| hide\nfrom {package}.{m[1]} import *")]
+    # nbdev shows an exported symbol by its signature: this is a course, so the source is one click away.
+    if re.search(r"^#\|\s*export\s*$", text, re.M) and re.search(r"^(class|def|async def|@)", text, re.M):
+        body = re.sub(r"^#\|.*\n", "", text, flags=re.M).strip("\n")
+        return [cell, code("#| code-fold: true\n#| code-summary: Source\n#| eval: false\n" + body)]
+    return [cell]
 
 
 # ---------------------------------------------------------------- the command line
@@ -254,12 +294,12 @@ def main(argv: list[str] | None = None) -> int:
     r.add_argument("nb", nargs="*", type=Path)
     r.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1))
     sub.add_parser("left-out")
-    sub.add_parser("pages").add_argument("folder", type=Path)
+    sub.add_parser("site").add_argument("folder", type=Path)
     args = parser.parse_args(argv)
     match args.command:
         case "clean": return clean()
         case "readme": return check_readme(args.write)
-        case "pages": return pages(args.folder)
+        case "site": return site(args.folder.resolve())
         case "run":
             if gone := [str(p) for p in args.nb if not p.exists()]: parser.error(f"no such notebook: {', '.join(gone)}")
             found = [nb for p in args.nb or [NBS] for nb in (notebooks(p.resolve()) if p.is_dir() else [p.resolve()])]
