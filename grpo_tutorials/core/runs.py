@@ -348,7 +348,7 @@ def claim(
         write(path/"config.json", dumps(config, indent=1) + "\n")
     return config, notes
 
-# %% ../../nbs/core/07_runs.ipynb #43eec63a
+# %% ../../nbs/core/07_runs.ipynb #7b1f775d
 def complete_summary(
     run: "Run",                   # its settings and metrics are read
     summary: dict[str, Any],      # at least before and after
@@ -361,7 +361,7 @@ def complete_summary(
     known = dict(task=run.config.get("task"), engine=run.config.get("engine"), scale=run.config.get("scale"), seed=run.config.get("seed"),
                  steps=lines[-1]["step"] if lines else 0, seconds=round(run.seconds, 1), before=None, after=None, reward_first=rewards[0], reward_last=rewards[-1])
     full = plain(known | {k: v for k, v in summary.items() if v is not None})
-    return dict(verdict=None) | full | dict(verdict=full.get("verdict") or doctor.verdict(doctor.Record(run.config, lines, full)))
+    return dict(verdict=None) | full | dict(verdict=full.get("verdict") or doctor.verdict(doctor.Record(run.config, lines, full, doctor.adapter_stats(run.path/"adapter"))))
 
 # %% ../../nbs/core/07_runs.ipynb #29f5d9d1
 class Reading:
@@ -510,7 +510,7 @@ class Run(Recording):
         report.write_curves(self); report.write_report(self)
         return summary
 
-# %% ../../nbs/core/07_runs.ipynb #148e1be1
+# %% ../../nbs/core/07_runs.ipynb #971b1bfe
 def default_path(
     task: str, engine: str, scale: str, seed: int,
     root: str | Path = "runs",     # where the runs live
@@ -529,7 +529,7 @@ def newest_path(
     number = lambda p: 1 if p.name == base.name else int(n) if (n := p.name.removeprefix(base.name + "-")).isdigit() else 0
     return max((p for p in base.parent.glob(f"{base.name}*") if p.is_dir() and number(p)), key=number, default=None)
 
-# %% ../../nbs/core/07_runs.ipynb #e4c5f407
+# %% ../../nbs/core/07_runs.ipynb #c527e7b2
 def command(config: dict[str, Any]) -> str:
     "The command line that repeats a run: the one it was started with, where that was kept."
     if c := config.get("command"): return c if isinstance(c, str) else shlex.join(map(str, c))
