@@ -187,7 +187,7 @@ def test_real_questions_render():
     if not (folder / "test.jsonl").is_file(): missing("the GSM8K files ($GRPO_GSM8K_DIR)")
     template = load_data_template("gsm8k_rl")
     for name in ("train", "test"):
-        for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+        for line in filter(None, (folder / f"{name}.jsonl").read_text(encoding="utf-8").split("\n")):
             question = json.loads(line)["question"]
             text = render(fill(template, question, TAGS), "gemma3")
             assert question.strip() in text and text.count("<start_of_turn>") == 2

@@ -318,7 +318,7 @@ SCALES = {
 }
 ENGINE_VALUES = {(s, "tunix"): dict(learning_rate=5e-4, lora_rank=32, lora_alpha=32) for s in ("smoke", "cpu")}
 
-# %% ../../nbs/tasks/01_gsm8k.ipynb #0ab536a4
+# %% ../../nbs/tasks/01_gsm8k.ipynb #4e092a73
 EMBEDDED_SIZE = {"train": 12_000, "test": 3_000}      # fewer than there are at level 1, so that any seed finds them
 
 def grade(
@@ -330,8 +330,8 @@ def grade(
 
 def real_scales(test_size: int | None = None) -> dict[str, Scale]:
     "The presets with room for real problems, and no more held-out problems than there are."
-    fit = lambda s: s.eval_n if test_size is None else min(s.eval_n, test_size)
-    return {k: replace(s, eval_n=fit(s), max_prompt_length=max(s.max_prompt_length, 256), max_completion_length=max(s.max_completion_length, 256)) for k, s in SCALES.items()}
+    room = dict(max_prompt_length=768, max_completion_length=256)
+    return {k: replace(s, eval_n=min(s.eval_n, test_size or s.eval_n), **({} if k == "full" else room)) for k, s in SCALES.items()}
 
 def _task(source: str, rows: Callable, size: Callable[[str], int], scales: dict[str, Scale]) -> Task:
     from grpo_tutorials.core import rewards
