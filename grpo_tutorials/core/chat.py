@@ -113,7 +113,7 @@ def fill(
     system = fill_text(template.system_prompt, values)
     return [{"role": "user", "content": fill_text(template.template, {**values, "system_prompt": system, "question": question})}]
 
-# %% ../../nbs/core/02_chat.ipynb #d200a72d
+# %% ../../nbs/core/02_chat.ipynb #c5fd7ff2
 def load_template(
     value: str | Path,      # a shipped name ("gemma3"), a path to .jinja or .json, or Jinja text
 ) -> str:                   # Jinja text that compiles; FileNotFoundError or ValueError otherwise
@@ -136,6 +136,7 @@ def unwrap(text: str, name: str) -> str:
 
 def named_template(value: Any) -> str | None:
     "Some tokenizers hold several templates by name: the default one."
+    if isinstance(value, dict): value = value.get("default")
     if isinstance(value, list): value = {d.get("name"): d.get("template") for d in value if isinstance(d, dict)}.get("default")
     return value if isinstance(value, str) and value.strip() else None
 
@@ -176,11 +177,11 @@ def markers_of(
     words = (set(BRACKETED.findall(template)) | {m[0] for m in TURN_MARKER.finditer(template)} | {s for s in special if s.strip()}) - set(allow)
     return re.compile("|".join(map(re.escape, sorted(words, key=lambda w: (-len(w), w)))) or r"(?!)")
 
-# %% ../../nbs/core/02_chat.ipynb #4ec2feb6
+# %% ../../nbs/core/02_chat.ipynb #9e8654b3
 def parts_of(content: Any) -> list[str]:
     "The texts of a message's content, as the templates trim them."
     if isinstance(content, str): return [content]
-    return [str(p["text"]).strip() for p in content if isinstance(p, dict) and p.get("type") == "text"]
+    return [p["text"].strip() for p in content if p["type"] == "text"]
 
 def escape_text(text: str, markers: re.Pattern) -> str:
     "`text` without a marker in it: a space after the first character of each."
@@ -195,12 +196,11 @@ def escape_content(content: Any, markers: re.Pattern) -> Any:
     if not markers.search("".join(parts_of(content))): return content
     merged = []
     for part in content:
-        if isinstance(part, dict) and part.get("type") == "text" and merged and merged[-1].get("type") == "text":
-            merged[-1] = {**merged[-1], "text": merged[-1]["text"].strip() + str(part["text"]).strip()}
+        if merged and part["type"] == merged[-1]["type"] == "text": merged[-1] = {**part, "text": merged[-1]["text"].strip() + part["text"].strip()}
         else: merged.append(part)
-    return [{**p, "text": escape_text(p["text"], markers)} if p.get("type") == "text" else p for p in merged]
+    return [{**p, "text": escape_text(p["text"], markers)} if p["type"] == "text" else p for p in merged]
 
-# %% ../../nbs/core/02_chat.ipynb #8697de73
+# %% ../../nbs/core/02_chat.ipynb #c55afdc7
 ROLES = ("system", "developer", "user", "assistant", "model", "tool")
 
 def check_messages(messages: Sequence[dict]) -> None:
@@ -212,6 +212,8 @@ def check_messages(messages: Sequence[dict]) -> None:
         if m["role"] not in ROLES: raise ValueError(f"message {i}: unknown role {m['role']!r}, choose one of {', '.join(ROLES)}")
         if not isinstance(m["content"], (str, list, tuple)) and m["role"] not in ("assistant", "model"):
             raise ValueError(f"message {i}: the content is text or a list of parts, not {type(m['content']).__name__}")
+        if isinstance(m["content"], (list, tuple)) and not all(isinstance(p, dict) and "type" in p and (p["type"] != "text" or isinstance(p.get("text"), str)) for p in m["content"]):
+            raise ValueError(f"message {i}: each part of the content is a dict with a type, such as {{'type': 'text', 'text': ...}}")
 
 def check_kept(messages: Sequence[dict], text: str) -> None:
     "Raise when a system or user text is not in the rendered text."
@@ -221,7 +223,7 @@ def check_kept(messages: Sequence[dict], text: str) -> None:
             if " ".join(part.split()) not in flat:
                 raise ValueError(f"the chat template lost the {m['role']} text {part.strip()[:40]!r}: put it into the user message")
 
-# %% ../../nbs/core/02_chat.ipynb #57dcbfc7
+# %% ../../nbs/core/02_chat.ipynb #794d0996
 def render(
     messages: Sequence[dict],              # {"role", "content"}; content is text or a list of parts
     template: str | Path,                  # Jinja text, or anything that `load_template` takes
@@ -236,6 +238,7 @@ def render(
     "The text of a conversation in a model's own turn markers; ValueError in one line when it cannot be right."
     if on_marker not in ("raise", "escape"): raise ValueError(f"on_marker is {on_marker!r}: choose raise or escape")
     check_messages(messages)
+    if template is None: raise ValueError("no chat template (base models ship none): give one with --chat-template FILE, or --chat-template gemma3")
     text = load_template(template)
     messages = guard(messages, markers_of(text, frozenset([*special, bos_token, eos_token]), tuple(allow)), on_marker)
     try: out = compile_template(text).render(messages=messages, add_generation_prompt=add_generation_prompt, bos_token=bos_token, eos_token=eos_token, **variables)
@@ -370,7 +373,7 @@ def render_prompt(
         raise ValueError("the chat template ignores add_generation_prompt: the model would go on with the user's turn")
     return one_bos(prompt, bos)
 
-# %% ../../nbs/core/02_chat.ipynb #b3223578
+# %% ../../nbs/core/02_chat.ipynb #683333cd
 def token_ids(tokenizer: Any, text: str) -> list[int]:
     "`text` as ids, with nothing added, from any kind of tokenizer."
     try: out = tokenizer.encode(text, add_special_tokens=False)
@@ -386,7 +389,7 @@ def control_ids(tokenizer: Any, template: str) -> frozenset[int]:
 
 def neutral(messages: Sequence[dict]) -> list[dict]:
     "The same conversation with an x for every text."
-    quiet = lambda c: ("x" if c.strip() else c) if isinstance(c, str) else c if c is None else [{**p, "text": "x"} if p.get("type") == "text" else p for p in c]
+    quiet = lambda c: ("x" if c.strip() else c) if isinstance(c, str) else c if c is None else [{**p, "text": "x"} if p["type"] == "text" else p for p in c]
     return [{**m, "content": quiet(m["content"])} for m in messages]
 
 # %% ../../nbs/core/02_chat.ipynb #5cdbedc8
