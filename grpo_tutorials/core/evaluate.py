@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# %% ../../nbs/core/06_evaluate.ipynb #a5a32221
+# %% ../../nbs/core/06_evaluate.ipynb #b3ae00b4
 Z = statistics.NormalDist().inv_cdf(.975)      # 1.96: 2.5% lie beyond it on either side
 
 def wilson(
@@ -26,7 +26,7 @@ def wilson(
     if not 0 <= k <= n: raise ValueError(f"k is {k}: it lies between 0 and n = {n}")
     centre = (k + Z * Z / 2) / (n + Z * Z)
     half = Z / (n + Z * Z) * math.sqrt(k * (n - k) / n + Z * Z / 4)
-    return max(0., centre - half), min(1., centre + half)
+    return max(0., min(centre - half, k / n)), min(1., max(centre + half, k / n))      # at 0 and n the ends are exact
 
 # %% ../../nbs/core/06_evaluate.ipynb #9630bdf7
 def difference(

@@ -360,7 +360,7 @@ def html_findings(found: Sequence[doctor.Finding]) -> str:
     words = dict(fail="broken: ", warn="mind: ", ok="")
     return '<ul class="findings">' + "".join(f'<li class="{f.severity}"><b>{words[f.severity]}{esc(f.name)}</b><p>{esc(typeset(f.evidence))}</p><p>{esc(f.mend)}</p></li>' for f in found) + "</ul>" if found else ""
 
-# %% ../../nbs/core/09_report.ipynb #c943a216
+# %% ../../nbs/core/09_report.ipynb #72a9fa0e
 def typeset(text: str) -> str:
     "The doctor's plain text with real arrows and dashes."
     return re.sub(r"(?<=\d)-(?=\.?\d)", "–", text.replace(" -> ", "\u00a0→\u00a0"))
@@ -386,7 +386,7 @@ def page(
     body = "".join([
         f'<header><p class="eyebrow">{esc(name_of(config))}</p><h1>{esc(title)}</h1>', f'<p class="lede">{esc(more)}</p>' if more else "", f'<p class="facts">{esc(" · ".join(facts))}</p></header>',
         section("Before and after", html_table([r for r in rows if not r["kind"]], f"{n} held-out problems, never trained on. Grey before, coloured after, on an axis from 0 to 1; a bar is the 95% interval.") if rows else ""),
-        section("What changed, by kind of problem", html_table([r for r in rows if r["kind"]], f"{decoding} accuracy") if any(r["kind"] for r in rows) else "", "Reinforcement moves what the model already does sometimes; a kind that stayed behind was not in its repertoire."),
+        section("What changed, by kind of problem", html_table([r for r in rows if r["kind"]], f"{decoding} accuracy") if any(r["kind"] for r in rows) else "", "Reinforcement moves what a model already does now and then. Look for the kinds that stayed behind, too."),
         section("While it trained", f'<div class="panels">{curves}</div>' if curves else "", "One point a step."),
         section("The same problem, before and after", html_pairs(found) if (found := pairs(samples, decoding)) else "", f"Held-out problems, {decoding} decoding: chosen to show what changed, for better and for worse, not drawn at random."),
         section("One group of the last step", html_group(group) if len(group) > 1 else "", "Answers to one question, as the algorithm saw them: on the left the advantage of each over its siblings."),

@@ -391,7 +391,7 @@ class Reading:
     @property
     def finished(self) -> bool: return (s := self.summary) is not None and s.get("steps", 0) >= (self.steps or 0)
 
-# %% ../../nbs/core/07_runs.ipynb #284e9d62
+# %% ../../nbs/core/07_runs.ipynb #8a4bb968
 class Recording(Reading):
     "A run folder that this process writes to."
     token: str | None = None             # of the lock; None: not ours (any more)
@@ -399,6 +399,7 @@ class Recording(Reading):
 
     def metrics(self, step: int, **values: Any) -> None:
         "Add a line to metrics.jsonl: keys of METRICS, `rewards/NAME`, or a name of your own with a / in it."
+        if step < 1: raise ValueError(f"step {step}: steps count from 1, the first update done")
         if step <= self._last_step: raise ValueError(f"step {step} comes after step {self._last_step} in {self.path/'metrics.jsonl'}: call trim(step) before going back")
         self._append("metrics.jsonl", metrics_line(step, values))
         self._last_step = int(step)
