@@ -1,0 +1,232 @@
+"""The command line: every mistake is one line on stderr with exit status 2, stdout holds only what was asked for, and a run can be stopped and resumed."""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from grpo_tutorials.cli import app
+
+PROGRAM = [sys.executable, "-m", "grpo_tutorials"]
+RIGHT = "<reasoning>6 times 7</reasoning><answer>42</answer>"
+
+
+def call(*args, input=None, **env):
+    "In this process: quick. A bug (any exception that is not an exit) is raised."
+    r = CliRunner(env=env).invoke(app, [str(a) for a in args], input=input)
+    if r.exception and not isinstance(r.exception, SystemExit): raise r.exception
+    return r
+
+
+def shell(*args, input=None, cwd=None, **env):
+    "In a process of its own, as a person calls it."
+    return subprocess.run([*PROGRAM, *map(str, args)], input=input, capture_output=True, text=True, cwd=cwd, env={**os.environ, "OMP_NUM_THREADS": "1", **env}, timeout=600)
+
+
+def one_line(r, *words, status=2):
+    "The rule of this house for errors."
+    assert (r.exit_code if hasattr(r, "exit_code") else r.returncode) == status, r.stderr
+    assert len(r.stderr.splitlines()) == 1 and r.stderr.startswith("error: ") and len(r.stderr) > 20, r.stderr
+    assert "Traceback" not in r.stderr and not re.search(r"[╭│╰]", r.stderr)
+    for w in words: assert w in r.stderr, f"{w!r} is not in {r.stderr!r}"
+
+
+# ---------------------------------------------------------------- wrong calls
+
+@pytest.mark.parametrize("args, words", [
+    ("rnu", ["no such command 'rnu'", "run", "grade"]), ("--nope", ["no such option", "--help"]), ("template nope", ["no such command 'nope'", "render"]),
+    ("run", ["missing argument 'TASK'"]), ("run chess", ["unknown task 'chess'", "gsm8k"]), ("run gsm8k extra", ["unexpected extra argument"]),
+    ("run gsm8k --engine steam", ["unknown engine 'steam'", "tunix"]), ("run gsm8k --scale huge", ["unknown scale 'huge'", "smoke, cpu, full"]),
+    ("run gsm8k --stepz 3", ["no such option: --stepz"]), ("run gsm8k --steps many", ["--steps"]), ("run gsm8k --steps", ["--steps"]), ("run gsm8k --steps -1", ["steps is -1"]),
+    ("run gsm8k --group-size 1", ["group_size is 1", "at least 2"]), ("run gsm8k --learning-rate 0", ["learning_rate"]), ("run gsm8k --temperature 0", ["temperature"]),
+    ("run gsm8k --eval-n 0", ["eval_n"]), ("run gsm8k --dtype int8", ["dtype is 'int8'"]), ("run gsm8k --seed -1", ["--seed"]), ("run gsm8k --schedule zigzag", ["schedule"]),
+    ("run gsm8k --resume --force", ["choose one"]), ("run gsm8k --data no/such/folder", ["no data folder 'no/such/folder'"]), ("run gsm8k --out ''", ["--out"]),
+    ("eval gsm8k", ["missing option '--model'"]), ("eval gsm8k --model no/such", ["no/such", "--model"]), ("eval gsm8k --model tiny --adapter no/such", ["no/such", "--adapter"]),
+    ("eval gsm8k --model tiny --k 0", ["--k"]), ("eval gsm8k --model tiny --n 0", ["--n"]), ("eval chess --model tiny", ["unknown task 'chess'"]),
+    ("grade chess", ["unknown task 'chess'", "gsm8k"]), ("doctor no/such/run", ["no/such/run"]), ("tiny build --task chess", ["chess"]),
+    ("template render --chat-template no/such.jinja", ["no/such.jinja"]), ("template render --data-template no/such.json", ["no/such.json"]),
+    ("template render --tokenizer no/such", ["no/such", "--tokenizer"]), ("template render --messages no/such.json", ["no/such.json", "--messages"]),
+    ("template render --question ''", ["question"]), ("template render --messages - --question x", ["--messages", "--question"]),
+])
+def test_a_wrong_call_is_one_line(args, words, tmp_path, monkeypatch):
+    import shlex
+    monkeypatch.chdir(tmp_path)
+    r = call(*shlex.split(args), input="[]")
+    one_line(r, *words)
+    assert r.stdout == "" and list(tmp_path.iterdir()) == []       # nothing was begun
+
+
+def test_the_traceback_is_there_for_those_who_ask(tmp_path):
+    r = shell("run", "chess", GRPO_DEBUG="1")
+    assert r.returncode != 0 and "Traceback" in r.stderr and "unknown task 'chess'" in r.stderr
+    one_line(shell("run", "chess"))
+
+
+def test_help_and_version():
+    assert call("--version").stdout.startswith("grpo-tutorials ")
+    commands = ["run", "eval", "grade", "template", "doctor", "tiny"]
+    for args in ([], ["--help"]):
+        r = call(*args)
+        assert r.exit_code == 0 and all(re.search(rf"^  {c} ", r.stdout, re.M) for c in commands)
+    for args in (["run"], ["eval"], ["grade"], ["template", "render"], ["doctor"], ["tiny", "build"]):
+        r = call(*args, "--help")
+        assert r.exit_code == 0 and f"grpo-tutorials {' '.join(args)}" in r.stdout.partition("Usage")[2].partition("\n")[2], "no example"
+        assert max(map(len, r.stdout.splitlines())) <= 80
+    for group in ("template", "tiny"): assert "Commands:" in call(group).stdout and call(group).exit_code == 0
+
+
+@pytest.mark.parametrize("command", [[sys.executable, "-m", "grpo_tutorials"], [shutil.which("grpo-tutorials", path=Path(sys.executable).parent)]])
+def test_both_ways_to_call_it_are_light(command):
+    if not command[0]: pytest.skip("there is no console script beside this Python: the package is not installed")
+    code = "import sys, grpo_tutorials.cli; print(sorted({'torch', 'jax', 'matplotlib', 'rich', 'transformers', 'datasets', 'tunix'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+    r = subprocess.run([*command, "--version"], capture_output=True, text=True)
+    assert r.returncode == 0 and r.stdout.startswith("grpo-tutorials ") and r.stderr == ""
+
+
+# ---------------------------------------------------------------- data
+
+def data_folder(path, train='{"question": "1+1?", "answer": "#### 2"}\n', test='{"question": "1+2?", "answer": "#### 3"}\n'):
+    path.mkdir()
+    for name, text in (("train", train), ("test", test)):
+        if text is not None: (path/f"{name}.jsonl").write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("files, words", [
+    (dict(train=None, test=None), ["train.jsonl"]), (dict(train=""), ["train", "no rows"]), (dict(test="\n\n"), ["test", "no rows"]),
+    (dict(train='{"question": "1+1?", "answer": "#### 2"}\n{"question": \n'), ["train.jsonl", "2"]), (dict(test='["a"]\n'), ["test.jsonl", "1"]),
+    (dict(test='{"question": "1+2?"}\n'), ["test.jsonl", "answer"]), (dict(train='{"question": "1+1?", "answer": "none"}\n'), ["train", "answer"]),
+])
+def test_a_data_folder_that_cannot_be_used(files, words, tmp_path):
+    one_line(call("run", "gsm8k", "--scale", "smoke", "--data", data_folder(tmp_path/"data", **files), "--out", tmp_path/"out"), *words)
+    assert not (tmp_path/"out").exists()
+
+
+# ---------------------------------------------------------------- grade
+
+def grade(*rows, **kwargs): return call("grade", "gsm8k", input="".join(r if isinstance(r, str) else json.dumps(r) + "\n" for r in rows), **kwargs)
+
+
+def test_grades_come_one_a_line_in_order_with_the_promised_keys():
+    answers = ["6 * 7 = 42\n#### 42", "42", 42, 42.0, "42.00", "$42", "41", 41]
+    r = grade(*(dict(completion=RIGHT, answer=a) for a in answers))
+    out = [json.loads(line) for line in r.stdout.splitlines()]
+    assert [g["strict"] for g in out] == [True] * 6 + [False] * 2 and all(g["format"] for g in out)
+    assert all(set(g) == {"extracted", "format", "strict", "lenient", "rewards", "total"} for g in out)
+    assert all(g["total"] == pytest.approx(sum(v for v in g["rewards"].values() if v is not None)) for g in out) and out[0]["total"] > out[6]["total"]
+    assert (r.exit_code, r.stderr) == (0, "")
+
+
+def test_strict_and_lenient_and_messages():
+    words = "It is 42."
+    out = [json.loads(x) for x in grade(dict(completion=words, answer="42"), dict(completion=[{"role": "assistant", "content": RIGHT}], answer="42"), dict(completion="", answer="42")).stdout.splitlines()]
+    assert [(g["format"], g["strict"], g["lenient"]) for g in out] == [(False, False, True), (True, True, True), (False, False, False)]
+    assert out[2]["extracted"] is None
+
+
+def test_text_of_every_kind_goes_through():
+    odd = ["４２", "42\u2028", "\ud800 42", "42 \x00", "é½ 42", RIGHT + "\u202e"]
+    r = grade(*(dict(completion=c, answer="42") for c in odd))
+    assert r.exit_code == 0 and len(r.stdout.splitlines()) == len(odd)
+    done = subprocess.run([*PROGRAM, "grade", "gsm8k"], input=json.dumps(dict(completion="１２ ½", answer="12")), capture_output=True, text=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_byte_order_mark_and_blank_lines_are_no_rows():
+    good = json.dumps(dict(completion=RIGHT, answer="42"))
+    r = grade(f"\ufeff{good}\n\n   \n{good}")
+    assert r.exit_code == 0 and len(r.stdout.splitlines()) == 2
+
+
+@pytest.mark.parametrize("bad, words", [
+    ('{"completion": "42"', ["not JSON"]), ("42", ["JSON object"]), ("[1]", ["JSON object"]), ("null", ["JSON object"]), ('"a"', ["JSON object"]), ('{"answer": "42"}', ["'completion'", "answer"]),
+    ('{"completion": "42"}', ["'answer'"]), ('{"completion": 42, "answer": "42"}', ["completion"]), ('{"completion": null, "answer": "42"}', ["completion"]),
+    ('{"completion": "42", "answer": null}', ["answer"]), ('{"completion": "42", "answer": ""}', ["answer"]), ('{"completion": "42", "answer": "no number"}', ["answer"]),
+    ('{"completion": "42", "answer": [42]}', ["answer"]), ('{"completion": "42", "answer": true}', ["answer"]), ('{"completion": "42", "answer": NaN}', ["answer"]),
+    ("[" * 100_000, ["not JSON"]), ('{"completion": "42", "answer": ' + "9" * 5000 + "}", [""]),
+])
+def test_a_line_that_cannot_be_graded_is_named_after_the_good_ones_went_out(bad, words):
+    good = dict(completion=RIGHT, answer="42")
+    r = grade(good, good, "\n", bad + "\n", good)
+    one_line(r, "line 4", *words)
+    assert len(r.stdout.splitlines()) == 2
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    r = CliRunner().invoke(app, ["grade", "gsm8k"], input=b'{"completion": "\xff", "answer": "1"}\n')
+    one_line(r, "line 1", "not JSON")
+
+
+def test_nothing_in_is_not_nothing_wrong():
+    for nothing in ("", "\n \n"): one_line(grade(nothing), "no lines", "completion")
+
+
+def test_grades_are_flushed_as_they_come():
+    p = subprocess.Popen([*PROGRAM, "grade", "gsm8k"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        for _ in range(2):
+            p.stdin.write(json.dumps(dict(completion=RIGHT, answer="42")) + "\n")
+            p.stdin.flush()
+            assert json.loads(p.stdout.readline())["strict"]      # would wait for ever if it were held back
+    finally:
+        p.stdin.close()
+        assert p.wait(60) == 0
+        p.stdout.close()
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path):
+    rows = tmp_path/"rows.jsonl"
+    rows.write_text((json.dumps(dict(completion=RIGHT, answer="42")) + "\n") * 3000)
+    with open(rows) as f, subprocess.Popen([*PROGRAM, "grade", "gsm8k"], stdin=f, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
+        p.stdout.readline()
+        p.stdout.close()
+        assert p.stderr.read() == "" and p.wait(60) == 141
+
+
+# ---------------------------------------------------------------- template
+
+def test_a_prompt_is_shown_as_the_model_gets_it(tmp_path):
+    talk = tmp_path/"talk.json"
+    talk.write_text(json.dumps([{"role": "user", "content": "What is {x} + \\frac{1}{2}?"}]))
+    want = "<bos><start_of_turn>user\nWhat is {x} + \\frac{1}{2}?<end_of_turn>\n<start_of_turn>model\n"
+    assert call("template", "render", "--messages", talk).stdout == want
+    assert call("template", "render", "--messages", "-", input=json.dumps(dict(messages=json.loads(talk.read_text())))).stdout == want
+    wrapped = call("template", "render", "--messages", talk, "--data-template", "gsm8k_rl").stdout
+    assert "{x} + \\frac{1}{2}" in wrapped and "<reasoning>" in wrapped and wrapped.count("<bos>") == 1
+    mine = tmp_path/"mine.json"
+    mine.write_text(json.dumps(dict(SYSTEM_PROMPT="", TEMPLATE="Q: {question}")))
+    assert call("template", "render", "--question", "1+1?", "--data-template", mine).stdout == want.replace("What is {x} + \\frac{1}{2}?", "Q: 1+1?")
+
+
+def test_a_tokenizer_brings_its_template_and_gives_ids():
+    pytest.importorskip("tokenizers")
+    from grpo_tutorials.core.chat import load_tokenizer
+    from grpo_tutorials.models.tiny import checkpoint
+    folder = checkpoint("gsm8k")
+    out = json.loads(call("template", "render", "--tokenizer", folder, "--question", "1+1?", "--data-template", "word_problems", "--json").stdout)
+    tok = load_tokenizer(folder)
+    assert tok.decode(out["tokens"]) == out["text"] and out["tokens"].count(tok.bos_id()) == 1
+    assert "tokens" not in json.loads(call("template", "render", "--question", "1+1?", "--json").stdout)
+
+
+@pytest.mark.parametrize("text, words", [
+    ("[]", ["messages"]), ("{}", ["messages"]), ("3", ["messages"]), ("[1", ["not JSON"]), ('[{"role": "user"}]', ["content"]), ('[{"role": "king", "content": "x"}]', ["king"]),
+    ('[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]', ["user"]),
+])
+def test_messages_that_cannot_be_rendered(text, words):
+    one_line(call("template", "render", "--messages", "-", input=text), *words)
+
+
+def test_a_template_file_that_is_none(tmp_path):
+    for name, text, option in (("a.json", "{}", "--chat-template"), ("b.jinja", "{% if %}", "--chat-template"), ("c.json", '{"SYSTEM_PROMPT": ""}', "--data-template"),
+                               ("d.json", "not json", "--data-template"), ("e.json", '{"SYSTEM_PROMPT": "", "TEMPLATE": "no slot"}', "--data-template")):
+        (tmp_path/name).write_text(text)
+        one_line(call("template", "render", option, tmp_path/name), name)
