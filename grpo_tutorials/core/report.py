@@ -76,7 +76,7 @@ def pictures(metrics: list[dict]) -> list[tuple[Panel, list[Line]]]:
     "The panels of a run with their curves; those without are left out."
     return [(p, lines) for p in PANELS if (lines := lines_of(metrics, p))]
 
-# %% ../../nbs/core/09_report.ipynb #f8d5d2ff
+# %% ../../nbs/core/09_report.ipynb #1fe70d42
 STYLES = ("-", "--", ":", "-.")
 INK, GREY, ACCENT = "#23252b", "#8b8e96", "#0b7285"
 
@@ -112,11 +112,13 @@ def draw_panel(ax: Any, panel: Panel, lines: list[Line]) -> None:
     if len(lines) > 1: ax.legend(frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.6)
 
 def png(fig: Any) -> bytes:
-    "A matplotlib figure as PNG bytes."
+    "A matplotlib figure as PNG bytes, in 64 colours: a third of the size, and nobody sees it."
     import io
-    buffer = io.BytesIO()
-    fig.savefig(buffer, format="png", facecolor="white")
-    return buffer.getvalue()
+    from PIL import Image                    # comes with matplotlib
+    full, small = io.BytesIO(), io.BytesIO()
+    fig.savefig(full, format="png", facecolor="white")
+    Image.open(full).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(small, "png", optimize=True)
+    return small.getvalue()
 
 def name_of(config: dict[str, Any]) -> str:
     "A run in a few words: gsm8k · tunix · cpu · seed 0."
