@@ -6,11 +6,11 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/core/doctor.html.md"""
 
 # %% auto #0
 __all__ = ['BITS', 'LEARNED', 'SILENT', 'TRUNCATED', 'NAN', 'STILL', 'LOSS', 'FOOLED', 'SHORT', 'RULES', 'adapter_stats',
-           'Record', 'Finding', 'Rule', 'diagnose', 'headline', 'moved', 'sentence', 'nearly_always', 'rise', 'verdict',
-           'as_text']
+           'Record', 'Finding', 'Rule', 'diagnose', 'headline', 'moved', 'sentence', 'nearly_always', 'average', 'rise',
+           'verdict', 'as_text']
 
-# %% ../../nbs/core/08_doctor.ipynb #490a1cce
-import json, math, statistics
+# %% ../../nbs/core/08_doctor.ipynb #a6ed69eb
+import json, math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,16 +122,20 @@ LEARNED = (
 
 def _steps(record: Record) -> Any: return record.config.get("numbers", record.config).get("steps", "?")
 
-# %% ../../nbs/core/08_doctor.ipynb #21de308f
+# %% ../../nbs/core/08_doctor.ipynb #7bebcc99
 def nearly_always(record: Record, key: str, test: Callable[[float], bool], share_of_steps: float = .9) -> tuple[int, int] | None:
     "In how many of how many steps a metric passes a test, where that is nearly always."
     x = record.values(key)
     hits = sum(test(v) for _, v in x)
     return (hits, len(x)) if x and hits >= share_of_steps * len(x) else None
 
+def average(x: Sequence[float]) -> float:
+    "The mean, of huge numbers too: a run that explodes writes those, and statistics.fmean raises on them."
+    return sum(v / len(x) for v in x)
+
 def _mean(record: Record, key: str) -> float | None:
     x = [v for _, v in record.values(key)]
-    return statistics.fmean(x) if x else None
+    return average(x) if x else None
 
 def _all_silent(record: Record) -> str | None:
     hit = nearly_always(record, "silent_groups", lambda v: v > .999)
@@ -194,17 +198,17 @@ def _zero_loss(record: Record) -> str | None:
 
 LOSS = (Rule("loss 0 is normal", "ok", _zero_loss, "nothing to mend: advantages sum to 0 and the ratio is 1, so the loss is 0 while its gradient is not; watch the reward"),)
 
-# %% ../../nbs/core/08_doctor.ipynb #33c1ba07
+# %% ../../nbs/core/08_doctor.ipynb #899783bf
 def rise(
     values: Sequence[float],                          # one a step
 ) -> tuple[float, float, float] | None:               # mean of the first fifth, of the last, standard errors between them
     "How much a noisy curve rose from its first fifth to its last; None under ten values."
     n = max(2, len(values) // 5)
     if len(values) < 10: return None
-    a, b = values[:n], values[-n:]
-    se = math.sqrt((statistics.variance(a) + statistics.variance(b)) / n)
-    gap = statistics.fmean(b) - statistics.fmean(a)
-    return statistics.fmean(a), statistics.fmean(b), gap / se if se else math.copysign(math.inf, gap) if gap else 0.
+    a, b = average(values[:n]), average(values[-n:])
+    squares = sum((v - m) * (v - m) for m, part in ((a, values[:n]), (b, values[-n:])) for v in part)
+    se = math.sqrt(squares / (n - 1) / n)
+    return a, b, (b - a) / se if se else math.copysign(math.inf, b - a) if b != a else 0.
 
 # %% ../../nbs/core/08_doctor.ipynb #3dc6347c
 def _fooled(record: Record) -> str | None:

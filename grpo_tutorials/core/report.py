@@ -41,7 +41,7 @@ PANELS = (
     Panel("Gradient norm", ("grad_norm",)),
 )
 
-# %% ../../nbs/core/09_report.ipynb #f3506e4d
+# %% ../../nbs/core/09_report.ipynb #531d856c
 @dataclass(frozen=True)
 class Line:
     "One curve, ready to draw."
@@ -64,10 +64,10 @@ def lines_of(metrics: list[dict], panel: Panel) -> list[Line]:
     named = [(k, k.removeprefix("rewards/")) for k in every] if panel.keys == ("rewards/*",) else list(zip(panel.keys, panel.names or panel.keys))
     out, steps = [], [m["step"] for m in metrics]
     for key, name in named:
-        y = [m.get(key) for m in metrics]
+        y = [v if v is not None and abs(v) < 1e30 else None for v in (m.get(key) for m in metrics)]      # beyond that a run has exploded: a gap
         if all(v is None for v in y): continue
         x, mid = thin(steps, y)
-        wide = thin(steps, [m.get(panel.band) for m in metrics])[1] if panel.band else None
+        wide = thin(steps, [v if v is None or abs(v) < 1e30 else None for v in (m.get(panel.band) for m in metrics)])[1] if panel.band else None
         edge = lambda sign: [None if v is None else v + sign * (w or 0) for v, w in zip(mid, wide)] if wide and any(wide) else None
         out.append(Line(name, x, mid, edge(-1), edge(1)))
     return out
@@ -76,7 +76,7 @@ def pictures(metrics: list[dict]) -> list[tuple[Panel, list[Line]]]:
     "The panels of a run with their curves; those without are left out."
     return [(p, lines) for p in PANELS if (lines := lines_of(metrics, p))]
 
-# %% ../../nbs/core/09_report.ipynb #1fe70d42
+# %% ../../nbs/core/09_report.ipynb #41a9f030
 STYLES = ("-", "--", ":", "-.")
 INK, GREY, ACCENT = "#23252b", "#8b8e96", "#0b7285"
 
@@ -96,6 +96,7 @@ def plot_curves(
     fig._repr_png_ = lambda: png(fig)
     return fig
 
+# %% ../../nbs/core/09_report.ipynb #a75e1098
 def draw_panel(ax: Any, panel: Panel, lines: list[Line]) -> None:
     "One panel into matplotlib axes."
     nan = lambda y: [math.nan if v is None else v for v in y]
@@ -124,7 +125,7 @@ def name_of(config: dict[str, Any]) -> str:
     "A run in a few words: gsm8k · tunix · cpu · seed 0."
     return " · ".join([*(str(config[k]) for k in ("task", "engine", "scale") if config.get(k)), *([f"seed {config['seed']}"] if config.get("seed") is not None else [])])
 
-# %% ../../nbs/core/09_report.ipynb #8b5904ef
+# %% ../../nbs/core/09_report.ipynb #c35fbcfb
 def write_curves(run: Any) -> Path | None:
     "curves.png into the run folder; without matplotlib a note says how to get it, and the report has the curves anyway."
     try: return runs.write(run.path/"curves.png", png(plot_curves(run)))
@@ -132,7 +133,7 @@ def write_curves(run: Any) -> Path | None:
         run.note(f"no curves.png: {e}")
         return None
 
-# %% ../../nbs/core/09_report.ipynb #29567760
+# %% ../../nbs/core/09_report.ipynb #5c5ea235
 def ticks(lo: float, hi: float, most: int = 4) -> list[float]:
     "Round numbers inside [lo, hi], at most about `most` steps between them."
     if not hi > lo: return [lo]
@@ -141,7 +142,7 @@ def ticks(lo: float, hi: float, most: int = 4) -> list[float]:
     step = next((f * power for f in (1, 2, 2.5, 5) if f * power >= raw * .85), 10 * power)
     return [round(i * step, 12) for i in range(math.ceil(lo / step - 1e-9), math.floor(hi / step + 1e-9) + 1)]
 
-# %% ../../nbs/core/09_report.ipynb #9424d736
+# %% ../../nbs/core/09_report.ipynb #8f9a4564
 def esc(x: Any) -> str:
     "Text for HTML: escaped, and control characters made visible (a model can write anything)."
     return html.escape(re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", lambda c: chr(0x2400 + ord(c[0])) if ord(c[0]) < 32 else "\u2421", str(x)))
@@ -162,7 +163,7 @@ def span(lines: list[Line], unit: bool) -> tuple[float, float]:
     room = .05 * (hi - lo) if hi > lo else .5 * abs(lo or 1)
     return (lo, hi) if unit else (lo - room * (lo != 0), hi + room)
 
-# %% ../../nbs/core/09_report.ipynb #6a0a3c36
+# %% ../../nbs/core/09_report.ipynb #45dda7c2
 def svg_panel(panel: Panel, lines: list[Line], width: int = 320, height: int = 170) -> str:
     "One panel as SVG in the colours of the page."
     left, right, top, bottom = 38, 10, 8, 22
@@ -181,7 +182,7 @@ def svg_panel(panel: Panel, lines: list[Line], width: int = 320, height: int = 1
     return (f'<figure class="panel"><figcaption>{esc(panel.title)}<span class="legend">{key}</span></figcaption>'
             f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{esc(panel.title)}: from {first:.3g} to {last:.3g}">{grid}{below}{body}</svg></figure>')
 
-# %% ../../nbs/core/09_report.ipynb #73210de1
+# %% ../../nbs/core/09_report.ipynb #9233f35b
 def svg_bars(row: dict) -> str:
     "Before and after with their intervals, on an axis from 0 to 1."
     X = lambda v: 4 + 192 * v
@@ -199,7 +200,7 @@ def html_table(rows: list[dict], caption: str) -> str:
                       f'<td class="pic">{svg_bars(r)}</td><td data-label="gain" class="gain">{points(r["gain"])} <small>{points(r["gain_ci"][0])} to {points(r["gain_ci"][1])}</small></td></tr>')
     return f'<table><caption>{esc(caption)}</caption><thead>{head}</thead><tbody>{"".join(map(line, rows))}</tbody></table>'
 
-# %% ../../nbs/core/09_report.ipynb #9550cf60
+# %% ../../nbs/core/09_report.ipynb #e88f9db8
 def pairs(
     samples: list[dict],           # of samples.jsonl
     decoding: str = "greedy",      # which of the two to compare
@@ -224,7 +225,7 @@ def _mixed(found: list[tuple[dict, dict]]) -> list[tuple[dict, dict]]:
         rank.append(seen[k])
     return [p for _, p in sorted(zip(rank, found), key=lambda x: x[0])]
 
-# %% ../../nbs/core/09_report.ipynb #86a0e70b
+# %% ../../nbs/core/09_report.ipynb #e41fbf8f
 TAG = re.compile(r"&lt;/?[A-Za-z_][\w-]{0,30}&gt;")
 
 def completion(text: Any, most: int = 1500) -> str:
@@ -233,6 +234,7 @@ def completion(text: Any, most: int = 1500) -> str:
     more = f'<i class="cut">… {len(text) - most:,} more characters</i>' if len(text) > most else ""
     return f'<pre>{TAG.sub(lambda t: f"<b>{t[0]}</b>", esc(text[:most])) or "<i class=cut>nothing</i>"}{more}</pre>'
 
+# %% ../../nbs/core/09_report.ipynb #7efdab16
 def question(prompt: Any) -> str:
     "What was asked, for a reader: the last user message, or the text."
     if isinstance(prompt, str): return prompt
@@ -254,7 +256,7 @@ def html_pairs(found: list[tuple[dict, dict]]) -> str:
     about = lambda s: " · ".join([*([esc(s["kind"])] if s.get("kind") else []), *([f'answer {esc(str(s["answer"]).rpartition("####")[2].strip()[:60])}'] if s.get("answer") is not None else [])])
     return "".join(f'<article class="pair"><p class="q">{esc(question(a.get("prompt"))[:1200])}</p><p class="about">{about(a)}</p><div class="sides">{side("before", a)}{side("after", b)}</div></article>' for a, b in found)
 
-# %% ../../nbs/core/09_report.ipynb #ccf2633e
+# %% ../../nbs/core/09_report.ipynb #ab2c7047
 def last_group(samples: list[dict]) -> list[dict]:
     "The completions of one prompt at the last training step, a group that disagreed where there is one, best first."
     train = [s for s in samples if s.get("phase") == "train"]
@@ -277,7 +279,7 @@ def html_group(group: list[dict], most: int = 8) -> str:
                 f'<div>{completion(text, 600)}<small>{esc(parts)}</small></div></li>')
     return f'<p class="q">{esc(question(group[0].get("prompt"))[:1200])}</p><ol class="group">{"".join(line(*x) for x in list(same.items())[:most])}</ol>'
 
-# %% ../../nbs/core/09_report.ipynb #e269030b
+# %% ../../nbs/core/09_report.ipynb #f4674217
 CSS = """
 :root{color-scheme:light dark;--paper:#fdfdfb;--ink:#23252b;--soft:#666a73;--line:#e5e4df;--tint:#f4f3ef;--accent:#0b7285;--old:#9a9da5}
 @media(prefers-color-scheme:dark){:root{--paper:#16181c;--ink:#e7e5e0;--soft:#a0a3ab;--line:#2f3238;--tint:#1f2227;--accent:#5cc5d4;--old:#7d818a}}
@@ -340,7 +342,7 @@ footer{margin-top:4.5rem;font-size:.85rem}
 @media print{body{font-size:11pt}main{max-width:none;padding:0}.pair,.panel,.findings li{break-inside:avoid}}
 """
 
-# %% ../../nbs/core/09_report.ipynb #e84bab4d
+# %% ../../nbs/core/09_report.ipynb #90e0dd8c
 def section(title: str, body: str, lede: str = "") -> str:
     "A titled part of the page; without a body there is no part."
     return f"<section><h2>{esc(title)}</h2>{f'<p>{esc(lede)}</p>' if lede else ''}{body}</section>" if body else ""
@@ -362,17 +364,19 @@ def html_findings(found: Sequence[doctor.Finding]) -> str:
     words = dict(fail="broken: ", warn="mind: ", ok="")
     return '<ul class="findings">' + "".join(f'<li class="{f.severity}"><b>{words[f.severity]}{esc(f.name)}</b><p>{esc(typeset(f.evidence))}</p><p>{esc(f.mend)}</p></li>' for f in found) + "</ul>" if found else ""
 
-# %% ../../nbs/core/09_report.ipynb #72a9fa0e
+# %% ../../nbs/core/09_report.ipynb #3ef8744b
 def typeset(text: str) -> str:
     "The doctor's plain text with real arrows and dashes."
     return re.sub(r"(?<=\d)-(?=\.?\d)", "–", text.replace(" -> ", "\u00a0→\u00a0"))
 
 def headline(verdict: str) -> tuple[str, str]:
     "A verdict as a title and the rest: the part before the first bracket, and what is in it and after."
-    title, bracket, rest = typeset(verdict).partition(" (")
+    title, _, rest = typeset(verdict).partition(" (")
     title = title[:1].upper() + title[1:]
-    return (title, rest.replace(")", "", 1)[:1].upper() + rest.replace(")", "", 1)[1:]) if bracket else (title, "")
+    rest = rest.replace(")", "", 1)
+    return title, rest[:1].upper() + rest[1:]
 
+# %% ../../nbs/core/09_report.ipynb #293aa54e
 def page(
     run: Any,       # a Run, or Reading.read(folder)
 ) -> str:           # the whole of report.html
@@ -397,7 +401,7 @@ def page(
         '<footer>Made by grpo_tutorials from the files of the run folder; this page needs nothing but itself.</footer>'])
     return f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1"><title>{esc(name_of(config))}: {esc(title)}</title><style>{CSS}</style></head><body><main>{body}</main></body></html>\n'
 
-# %% ../../nbs/core/09_report.ipynb #a30e750e
+# %% ../../nbs/core/09_report.ipynb #9059e9cf
 def write_report(run: Any) -> Path:
     "report.html into the run folder."
     return runs.write(run.path/"report.html", page(run))

@@ -9,7 +9,7 @@ __all__ = ['SILENT', 'PACKAGES', 'METRICS', 'PHASES', 'STAGES', 'FREE', 'ADDED',
            'read_jsonl', 'keep_lines', 'started', 'running', 'lock_owner', 'one_at_a_time', 'versions', 'git_commit',
            'machine', 'provenance', 'plain', 'differences', 'checkpoint_folders', 'remove', 'saving', 'due',
            'time_left', 'clock', 'metrics_line', 'check_same', 'set_aside', 'read_json', 'claim', 'complete_summary',
-           'Reading', 'Recording', 'Run', 'default_path', 'newest_path', 'command']
+           'Reading', 'Recording', 'Resuming', 'Run', 'default_path', 'newest_path', 'command']
 
 # %% ../../nbs/core/07_runs.ipynb #b587eea1
 import importlib.metadata, importlib.util, json, math, os, platform, shlex, shutil, socket, statistics, subprocess, sys, time, uuid, weakref
@@ -203,7 +203,7 @@ def differences(
         if isinstance(a, dict) and isinstance(b, dict): yield from differences(a, b, f"{prefix}{k}.")
         elif a != b: yield f"{prefix}{k}", a, b
 
-# %% ../../nbs/core/07_runs.ipynb #f3414097
+# %% ../../nbs/core/07_runs.ipynb #774b00ad
 def checkpoint_folders(
     folder: Path,                       # checkpoints/
 ) -> tuple[dict[int, Path], list[Path]]:        # whole ones by step, and the unfinished rest
@@ -215,6 +215,7 @@ def checkpoint_folders(
         elif p.is_dir(): rest.append(p)
     return whole, rest
 
+# %% ../../nbs/core/07_runs.ipynb #aec2cb8c
 def remove(folder: Path) -> None:
     "Delete a checkpoint, its mark first: half deleted must not look whole."
     (folder/"complete").unlink(missing_ok=True)
@@ -238,7 +239,7 @@ def saving(
     whole, rest = checkpoint_folders(folder)
     for p in [*rest, *(whole[s] for s in sorted(whole)[:-keep])]: remove(p)
 
-# %% ../../nbs/core/07_runs.ipynb #137b7018
+# %% ../../nbs/core/07_runs.ipynb #b7568d8c
 def due(
     step: int,          # updates done so far
     save_steps: int,    # a checkpoint every so many
@@ -247,7 +248,7 @@ def due(
     "Whether a checkpoint is due after this step: every `save_steps`, and always at the end."
     return step > 0 and (step % save_steps == 0 or step >= steps)
 
-# %% ../../nbs/core/07_runs.ipynb #db13e510
+# %% ../../nbs/core/07_runs.ipynb #6269f79b
 def time_left(
     seconds: Sequence[float],    # what each step took so far, oldest first
     remaining: int,              # steps still to do
@@ -265,7 +266,7 @@ def clock(seconds: float | None) -> str:
     h, m = divmod(s // 60, 60)
     return f"{h}:{m:02d}:{s % 60:02d}" if h else f"{m}:{s % 60:02d}"
 
-# %% ../../nbs/core/07_runs.ipynb #fdebe128
+# %% ../../nbs/core/07_runs.ipynb #0702fbd6
 METRICS = ("reward", "reward_std", "loss", "kl", "entropy", "clip_fraction", "completion_length", "truncated", "silent_groups",
            "grad_norm", "lr", "step_seconds", "tokens_per_second")
 PHASES = ("before", "train", "after")
@@ -282,7 +283,7 @@ def metrics_line(
     lost = [k for k, v in numbers.items() if v is None and values.get(k) is not None]
     return dict(step=int(step), **numbers, **(dict(nonfinite=lost) if lost else {}))
 
-# %% ../../nbs/core/07_runs.ipynb #9050f231
+# %% ../../nbs/core/07_runs.ipynb #53d69208
 FREE = ("steps", "command", "out")                                # may differ when a run goes on
 ADDED = ("date", "machine", "git", "versions", "resumed")       # added to the settings by `provenance`
 
@@ -300,7 +301,7 @@ def check_same(
         if name.endswith("steps"): notes.append(f"{name} is now {b} (it was {a}); schedules that depend on it follow the new number")
     return notes
 
-# %% ../../nbs/core/07_runs.ipynb #5aca6698
+# %% ../../nbs/core/07_runs.ipynb #5631207c
 def set_aside(path: Path) -> Path:
     "Move a run folder to NAME.old-1 (or -2, -3, ...): nothing is lost."
     i = 1
@@ -317,7 +318,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     if not isinstance(value, dict): raise ValueError(f"{path}: expected a JSON object, found {type(value).__name__}")
     return value
 
-# %% ../../nbs/core/07_runs.ipynb #21280a27
+# %% ../../nbs/core/07_runs.ipynb #4cfbfab2
 def claim(
     path: Path,                 # the folder; made where it is missing
     config: dict[str, Any],     # plain settings
@@ -348,7 +349,7 @@ def claim(
         write(path/"config.json", dumps(config, indent=1) + "\n")
     return config, notes
 
-# %% ../../nbs/core/07_runs.ipynb #7b1f775d
+# %% ../../nbs/core/07_runs.ipynb #9d6c984f
 def complete_summary(
     run: "Run",                   # its settings and metrics are read
     summary: dict[str, Any],      # at least before and after
@@ -363,7 +364,7 @@ def complete_summary(
     full = plain(known | {k: v for k, v in summary.items() if v is not None})
     return dict(verdict=None) | full | dict(verdict=full.get("verdict") or doctor.verdict(doctor.Record(run.config, lines, full, doctor.adapter_stats(run.path/"adapter"))))
 
-# %% ../../nbs/core/07_runs.ipynb #29f5d9d1
+# %% ../../nbs/core/07_runs.ipynb #23dd7187
 class Reading:
     "A run folder for the eyes: nothing here writes."
     def __init__(self, path: str | Path, config: dict[str, Any]):
@@ -391,7 +392,7 @@ class Reading:
     @property
     def finished(self) -> bool: return (s := self.summary) is not None and s.get("steps", 0) >= (self.steps or 0)
 
-# %% ../../nbs/core/07_runs.ipynb #8a4bb968
+# %% ../../nbs/core/07_runs.ipynb #c9217965
 class Recording(Reading):
     "A run folder that this process writes to."
     token: str | None = None             # of the lock; None: not ours (any more)
@@ -438,8 +439,33 @@ class Recording(Reading):
         try: os.utime(self.path/"lock")          # a sign of life for other machines
         except OSError: pass
 
-# %% ../../nbs/core/07_runs.ipynb #fa1066d5
-class Run(Recording):
+# %% ../../nbs/core/07_runs.ipynb #5d0339e2
+class Resuming(Recording):
+    "A run folder that can be left and taken up again."
+    def latest_checkpoint(self) -> tuple[int, Path] | None:
+        "Step and folder of the newest whole checkpoint; unfinished ones are passed over with a note."
+        whole, rest = checkpoint_folders(self.path/"checkpoints")
+        for p in rest: self.note(f"checkpoint {p.name} was never finished and is passed over")
+        return max(whole.items()) if whole else None
+
+    @contextmanager
+    def checkpoint(self, step: int, keep: int = 2) -> Iterator[Path]:
+        "Fill a checkpoint: `with run.checkpoint(step) as folder`; it counts when the block ends well."
+        self._writable()
+        with saving(self.path/"checkpoints", step, keep) as folder: yield folder
+        self.keep("seconds", round(self.seconds, 1)); self._alive()
+
+    def trim(self, step: int) -> None:
+        "Forget what came after `step`: metrics and training samples, a half-done evaluation; an older summary is renamed."
+        self._writable()
+        keep_lines(self.path/"metrics.jsonl", lambda r: r.get("step", 0) <= step)
+        judged = self.kept("before") is not None           # the first evaluation is whole
+        keep_lines(self.path/"samples.jsonl", lambda r: judged if r.get("phase") == "before" else r.get("phase") == "train" and r.get("step", 0) <= step)
+        if (s := self.summary) is not None: os.replace(self.path/"summary.json", self.path/f"summary.step-{s.get('steps', 0)}.json")
+        self._last_step = max((r.get("step", 0) for r in self.read_metrics()), default=0)
+
+# %% ../../nbs/core/07_runs.ipynb #08ca9fa4
+class Run(Resuming):
     "A run folder with its lock: `with Run.open(path, config) as run`."
     def __init__(self, path: str | Path, config: dict[str, Any], token: str):
         super().__init__(path, config)
@@ -480,28 +506,6 @@ class Run(Recording):
     @property
     def seconds(self) -> float: return time.monotonic() - self._opened + self._before if self.token else super().seconds
 
-    def latest_checkpoint(self) -> tuple[int, Path] | None:
-        "Step and folder of the newest whole checkpoint; unfinished ones are passed over with a note."
-        whole, rest = checkpoint_folders(self.path/"checkpoints")
-        for p in rest: self.note(f"checkpoint {p.name} was never finished and is passed over")
-        return max(whole.items()) if whole else None
-
-    @contextmanager
-    def checkpoint(self, step: int, keep: int = 2) -> Iterator[Path]:
-        "Fill a checkpoint: `with run.checkpoint(step) as folder`; it counts when the block ends well."
-        self._writable()
-        with saving(self.path/"checkpoints", step, keep) as folder: yield folder
-        self.keep("seconds", round(self.seconds, 1)); self._alive()
-
-    def trim(self, step: int) -> None:
-        "Forget what came after `step`: metrics and training samples, a half-done evaluation; an older summary is renamed."
-        self._writable()
-        keep_lines(self.path/"metrics.jsonl", lambda r: r.get("step", 0) <= step)
-        judged = self.kept("before") is not None           # the first evaluation is whole
-        keep_lines(self.path/"samples.jsonl", lambda r: judged if r.get("phase") == "before" else r.get("phase") == "train" and r.get("step", 0) <= step)
-        if (s := self.summary) is not None: os.replace(self.path/"summary.json", self.path/f"summary.step-{s.get('steps', 0)}.json")
-        self._last_step = max((r.get("step", 0) for r in self.read_metrics()), default=0)
-
     def finish(self, summary: dict[str, Any]) -> dict[str, Any]:
         "Write summary.json, curves.png and report.html; `before` and `after` must be given, the rest is filled in."
         from grpo_tutorials.core import report
@@ -511,7 +515,7 @@ class Run(Recording):
         report.write_curves(self); report.write_report(self)
         return summary
 
-# %% ../../nbs/core/07_runs.ipynb #971b1bfe
+# %% ../../nbs/core/07_runs.ipynb #3287156a
 def default_path(
     task: str, engine: str, scale: str, seed: int,
     root: str | Path = "runs",     # where the runs live
@@ -530,7 +534,7 @@ def newest_path(
     number = lambda p: 1 if p.name == base.name else int(n) if (n := p.name.removeprefix(base.name + "-")).isdigit() else 0
     return max((p for p in base.parent.glob(f"{base.name}*") if p.is_dir() and number(p)), key=number, default=None)
 
-# %% ../../nbs/core/07_runs.ipynb #c527e7b2
+# %% ../../nbs/core/07_runs.ipynb #8960d3ac
 def command(config: dict[str, Any]) -> str:
     "The command line that repeats a run: the one it was started with, where that was kept."
     if c := config.get("command"): return c if isinstance(c, str) else shlex.join(map(str, c))
