@@ -13,8 +13,8 @@ __all__ = ['PROGRAM', 'app', 'NUMBERS', 'Task', 'EngineName', 'ScaleName', 'Data
            'grade_command', 'read_messages', 'conversation', 'templates_root', 'render_command', 'newest_run',
            'doctor_command', 'tinies_root', 'build_command']
 
-# %% ../nbs/cli.ipynb #428d13cf
-import inspect, json, os, shlex, shutil, sys, time
+# %% ../nbs/cli.ipynb #197f63d2
+import inspect, json, os, shlex, shutil, signal, sys, threading, time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from importlib.metadata import version
@@ -74,7 +74,7 @@ class Commands(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())     # what is still buffered has no reader either
             raise typer.Exit(141) from None
 
-# %% ../nbs/cli.ipynb #46f00be4
+# %% ../nbs/cli.ipynb #c852cbb2
 app = typer.Typer(cls=Commands, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 @app.callback(invoke_without_command=True)
@@ -93,6 +93,7 @@ def root(
 
 def main() -> None:
     "The console script, and `python -m grpo_tutorials`."
+    if threading.current_thread() is threading.main_thread(): signal.signal(signal.SIGTERM, signal.default_int_handler)     # a job that is taken away stops as by Ctrl-C
     app()
 
 # %% ../nbs/cli.ipynb #1683d6fb

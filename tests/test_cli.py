@@ -230,3 +230,213 @@ def test_a_template_file_that_is_none(tmp_path):
                                ("d.json", "not json", "--data-template"), ("e.json", '{"SYSTEM_PROMPT": "", "TEMPLATE": "no slot"}', "--data-template")):
         (tmp_path/name).write_text(text)
         one_line(call("template", "render", option, tmp_path/name), name)
+
+
+# ---------------------------------------------------------------- run: the folder, the progress, the end
+
+# The command line itself, with an engine that trains nothing but keeps every promise of one.
+STAND_IN = """
+import sys, time, types
+import grpo_tutorials.core.report as report
+import grpo_tutorials.tasks.task as tasks
+from grpo_tutorials.cli import main
+from grpo_tutorials.core.evaluate import evaluate
+
+report.write_curves = report.write_report = lambda run: (run.path/"report.html").touch()      # drawing is tested elsewhere, and slow
+
+def train(task, scale, run, seed=0, resume=False, force=False):
+    saved = run.latest_checkpoint() if resume else None
+    done = saved[0] if saved else 0
+    run.trim(done)
+    rows = task.rows("test", scale.eval_n, 0)
+    judged = lambda i: evaluate(task, rows, lambda prompts, greedy, seed: ["<reasoning>x</reasoning><answer>7</answer>"] * len(prompts), seed + i)[0]
+    run.event("load", 1, 1)
+    before = judged(0)
+    run.event("evaluate before", len(rows), len(rows))
+    for step in range(done + 1, scale.steps + 1):
+        time.sleep(DELAY)
+        if FAIL: raise ValueError("it fell over: pick it up")
+        run.metrics(step, reward=1.0 + step)
+        with run.checkpoint(step) as folder: (folder/"state").touch()
+        run.event("train", step, scale.steps)
+    run.event("evaluate after", len(rows), len(rows))
+    return run.finish(dict(before=before, after=judged(1)))
+
+tasks.get_engine = lambda name: types.SimpleNamespace(train=train)
+if __name__ == "__main__": main()
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    "A command to call, as a person would call grpo-tutorials."
+    def make(delay=0.0, fail=False):
+        file = tmp_path/f"program-{delay}-{fail}.py"
+        file.write_text(STAND_IN.replace("DELAY", repr(delay)).replace("FAIL", repr(fail)))
+        return [sys.executable, str(file)]
+    return make
+
+
+def ended(command, *args, cwd=None, **env):
+    return subprocess.run([*command, *map(str, args)], capture_output=True, text=True, cwd=cwd, env={**os.environ, **env}, timeout=300)
+
+
+SMOKE = ("run", "gsm8k", "--scale", "smoke", "--eval-n", "8")
+
+
+def steps_of(folder): return [json.loads(line)["step"] for line in (Path(folder)/"metrics.jsonl").read_text().splitlines()]
+
+
+def wait_for_step(process, folder, n):
+    until = time.monotonic() + 120
+    while not ((folder/"metrics.jsonl").exists() and len((folder/"metrics.jsonl").read_text().splitlines()) >= n):
+        assert process.poll() is None and time.monotonic() < until, "the run ended, or hangs"
+        time.sleep(0.02)
+
+
+def test_a_run_says_what_it_does_and_what_came_of_it(program, tmp_path):
+    r = ended(program(), *SMOKE, cwd=tmp_path)
+    assert r.returncode == 0, r.stderr
+    for words in ("scale smoke", "model   tiny", "This is not GSM8K", "8 held-out problems", "greedy accuracy", "sampled accuracy", "by kind of problem", "report: runs/gsm8k-tunix-smoke-seed0/report.html"):
+        assert words in r.stdout, words
+    assert (tmp_path/"runs/gsm8k-tunix-smoke-seed0/report.html").exists()
+    assert len(r.stderr.splitlines()) < 12 and "train: 4/4" in r.stderr and "reward 5.00" in r.stderr      # a few lines, not one a step of a long run
+    assert "\x1b" not in r.stdout + r.stderr
+    again = ended(program(), *SMOKE, cwd=tmp_path)
+    assert "runs/gsm8k-tunix-smoke-seed0-2/report.html" in again.stdout
+
+
+def test_json_is_one_object_and_nothing_else(program, tmp_path):
+    r = ended(program(), *SMOKE, "--out", tmp_path/"r", "--json")
+    s = json.loads(r.stdout)
+    assert len(r.stdout.splitlines()) == 1 and {"task", "engine", "scale", "seed", "steps", "before", "after", "verdict", "path"} <= set(s)
+    assert s["path"] == str(tmp_path/"r") and "This is not GSM8K" in r.stderr and "train: 4/4" in r.stderr
+
+
+def test_a_finished_run_says_so_and_more_steps_go_on(program, tmp_path):
+    out = ("--out", tmp_path/"r")
+    assert ended(program(), *SMOKE, *out).returncode == 0
+    one_line_last(ended(program(), *SMOKE, *out), "already holds a run", "--resume", "--force")
+    r = ended(program(fail=True), *SMOKE, *out, "--resume")                    # nothing is trained, so nothing can fail
+    assert r.returncode == 0 and "is finished (4 steps)" in r.stdout and "greedy accuracy" in r.stdout
+    assert ended(program(), *SMOKE, *out, "--resume", "--steps", "6").returncode == 0
+    assert steps_of(tmp_path/"r") == [1, 2, 3, 4, 5, 6]
+    one_line_last(ended(program(), *SMOKE, *out, "--resume", "--steps", "8", "--learning-rate", "1"), "learning_rate", "--out")
+    assert ended(program(), *SMOKE, *out, "--force").returncode == 0
+    assert steps_of(tmp_path/"r") == [1, 2, 3, 4] and steps_of(tmp_path/"r.old-1") == [1, 2, 3, 4, 5, 6]
+
+
+def one_line_last(r, *words):
+    "An error after the introduction: still one line, the only one on stderr."
+    assert r.returncode == 2 and len(r.stderr.splitlines()) == 1 and r.stderr.startswith("error: "), r.stderr
+    for w in words: assert w in r.stderr
+
+
+def test_resume_without_out_takes_the_newest_and_starts_where_there_is_none(program, tmp_path):
+    assert ended(program(), *SMOKE, "--resume", cwd=tmp_path).returncode == 0
+    assert ended(program(), *SMOKE, cwd=tmp_path).returncode == 0
+    r = ended(program(), *SMOKE, "--resume", "--steps", "5", cwd=tmp_path)
+    assert r.returncode == 0 and steps_of(tmp_path/"runs/gsm8k-tunix-smoke-seed0-2") == [1, 2, 3, 4, 5] and len(list((tmp_path/"runs").iterdir())) == 2
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals as here are POSIX")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_in_the_middle_nothing_is_lost(number, program, tmp_path):
+    import shlex
+    folder = tmp_path/"a run"
+    p = subprocess.Popen([*program(0.2), *SMOKE, "--steps", "60", "--out", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_step(p, folder, 3)
+    one_line_last(ended(program(), *SMOKE, "--steps", "60", "--out", folder, "--resume"), "in use", "--out")      # by the process that still runs
+    p.send_signal(number)
+    out, err = p.communicate(timeout=60)
+    last = err.splitlines()[-1]
+    assert p.returncode == 2 and last.startswith("error: interrupted") and "Traceback" not in err and not (folder/"lock").exists()
+    done = steps_of(folder)
+    assert done == list(range(1, len(done) + 1)) and 3 <= len(done) < 60
+    go_on = shlex.split(last.partition("grpo-tutorials ")[2])
+    assert go_on[0] == "run" and "--resume" in go_on
+    r = ended(program(), *go_on)
+    assert r.returncode == 0 and steps_of(folder) == list(range(1, 61)), r.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals as here are POSIX")
+def test_the_lock_of_a_dead_owner_is_ignored(program, tmp_path):
+    folder = tmp_path/"r"
+    p = subprocess.Popen([*program(0.2), *SMOKE, "--steps", "30", "--out", str(folder)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for_step(p, folder, 2)
+    p.kill()
+    p.wait()
+    assert (folder/"lock").exists()
+    r = ended(program(), *SMOKE, "--steps", "30", "--out", folder, "--resume")
+    assert r.returncode == 0 and steps_of(folder) == list(range(1, 31)), r.stderr
+
+
+def test_a_run_that_fails_before_it_wrote_anything_leaves_no_folder(program, tmp_path):
+    r = ended(program(fail=True), *SMOKE, "--out", tmp_path/"r")
+    assert r.returncode == 2 and r.stderr.splitlines()[-1] == "error: it fell over: pick it up" and not (tmp_path/"r").exists()
+    (tmp_path/"file").write_text("mine")
+    one_line_last(ended(program(), *SMOKE, "--out", tmp_path/"file"), "is a file")
+    (tmp_path/"mine").mkdir()
+    (tmp_path/"mine/thesis.txt").write_text("mine")
+    for how in ((), ("--force",), ("--resume",)): one_line_last(ended(program(), *SMOKE, "--out", tmp_path/"mine", *how), "holds files but no run")
+    assert (tmp_path/"mine/thesis.txt").read_text() == "mine" and [p.name for p in (tmp_path/"mine").iterdir()] == ["thesis.txt"]
+
+
+def on_a_terminal(command, *args, columns=80, **env):
+    "What a terminal of this width receives."
+    pty = pytest.importorskip("pty")
+    import fcntl, struct, termios
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    clean = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "CI")}
+    p = subprocess.Popen([*command, *map(str, args)], stdin=slave, stdout=slave, stderr=slave, env={**clean, "TERM": "xterm-256color", **env})
+    os.close(slave)
+    got = b""
+    while True:
+        try: part = os.read(master, 65536)
+        except OSError: break          # Linux says EIO when the last writer is gone
+        if not part: break
+        got += part
+    os.close(master)
+    assert p.wait(120) == 0, got.decode()
+    return got.decode()
+
+
+@pytest.mark.parametrize("columns", [120, 80, 40])
+def test_a_terminal_of_any_width(columns, program, tmp_path):
+    text = on_a_terminal(program(0.05), *SMOKE, "--out", tmp_path/"r", columns=columns)
+    assert "\x1b[" in text and "Traceback" not in text
+    seen = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+    for words in ("load", "evaluate before", "4/4", "evaluate after", "greedy accuracy", "report: "): assert words in seen, words
+    assert ("before (95%)" in seen) == (columns >= 80)      # on a narrow one the numbers stay, their intervals go
+    assert max(len(line) for line in re.split(r"[\r\n]+", seen) if "report:" not in line) <= columns
+
+
+def test_no_colour_where_none_is_wanted(program, tmp_path):
+    coloured = on_a_terminal(program(), *SMOKE, "--out", tmp_path/"a")
+    plain = on_a_terminal(program(), *SMOKE, "--out", tmp_path/"b", NO_COLOR="1")
+    colour = re.compile(r"\x1b\[[0-9;]*3[0-9](;|m)")
+    assert colour.search(coloured) and not colour.search(plain)
+    dumb = on_a_terminal(program(), *SMOKE, "--out", tmp_path/"c", TERM="dumb")
+    assert "\x1b" not in dumb and "train: 4/4" in dumb
+
+
+# ---------------------------------------------------------------- doctor
+
+def test_doctor_takes_the_newest_and_fails_where_something_failed(program, tmp_path, monkeypatch):
+    for seed in (1, 2): assert ended(program(), *SMOKE, "--seed", seed, cwd=tmp_path).returncode == 0
+    monkeypatch.chdir(tmp_path)
+    r = call("doctor")
+    assert r.exit_code in (0, 1) and "seed2" in r.stdout.splitlines()[0]
+    d = json.loads(call("doctor", "runs/gsm8k-tunix-smoke-seed1", "--json").stdout)
+    assert d["path"].endswith("seed1") and {"name", "severity", "evidence", "mend"} == set(d["findings"][0])
+    assert (r.exit_code == 1) == any(f["severity"] == "fail" for f in json.loads(call("doctor", "--json").stdout)["findings"])
+    metrics = tmp_path/"runs/gsm8k-tunix-smoke-seed1/metrics.jsonl"
+    lines = [json.loads(x) for x in metrics.read_text().splitlines()]
+    metrics.write_text("".join(json.dumps(x | dict(silent_groups=1.0)) + "\n" for x in lines))
+    bad = call("doctor", "runs/gsm8k-tunix-smoke-seed1")
+    assert bad.exit_code == 1 and "all groups silent" in bad.stdout and bad.stderr == ""
+    metrics.write_text("{broken\n{}\n")
+    one_line(call("doctor", "runs/gsm8k-tunix-smoke-seed1"), "metrics.jsonl", "line 1")
+    monkeypatch.chdir(tmp_path/"runs")
+    one_line(call("doctor"), "runs")
