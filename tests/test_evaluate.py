@@ -110,7 +110,6 @@ def test_each_call_has_a_seed_of_its_own():
 
 
 def test_the_samples_carry_the_rewards_of_the_task():
-    pytest.importorskip("grpo_tutorials.core.rewards")
     def length(completions, **columns): return [float(len(c)) for c in completions]
     def abstain(completions, answer, **columns): return [None if a == "0" else 1.0 for a in answer]
     task = SimpleNamespace(grade=grade, headline="greedy", rewards=(length, abstain))
