@@ -6,15 +6,15 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/cli.html.md"""
 
 # %% auto #0
 __all__ = ['PROGRAM', 'app', 'NUMBERS', 'Task', 'EngineName', 'ScaleName', 'Data', 'Seed', 'Json', 'EXAMPLE', 'templates',
-           'tinies', 'Stopped', 'explain', 'usage', 'Commands', 'root', 'main', 'numbers_of_scale', 'console', 'grid',
-           'say', 'newest_reward', 'Watch', 'Bars', 'watching', 'share', 'span', 'points', 'outcome_rows', 'kind_rows',
-           'show_outcome', 'introduce', 'run_folder', 'how_to_go_on', 'forget_empty', 'finished', 'train_in',
-           'run_command', 'evaluation_rows', 'folder_of', 'eval_command', 'read_row', 'grade_row', 'grade_lines',
-           'grade_command', 'read_messages', 'conversation', 'templates_root', 'render_command', 'newest_run',
-           'doctor_command', 'tinies_root', 'build_command']
+           'tinies', 'Stopped', 'explain', 'usage', 'let_go', 'Commands', 'root', 'main', 'numbers_of_scale', 'console',
+           'grid', 'say', 'newest_reward', 'Watch', 'bar_columns', 'Bars', 'watching', 'share', 'span', 'points',
+           'outcome_rows', 'kind_rows', 'show_outcome', 'introduce', 'run_folder', 'how_to_go_on', 'forget_empty',
+           'finished', 'train_in', 'run_command', 'evaluation_rows', 'folder_of', 'eval_command', 'read_row',
+           'grade_row', 'grade_lines', 'grade_command', 'read_messages', 'conversation', 'templates_root',
+           'render_command', 'newest_run', 'doctor_command', 'tinies_root', 'build_command']
 
-# %% ../nbs/cli.ipynb #197f63d2
-import inspect, json, os, shlex, shutil, signal, sys, threading, time
+# %% ../nbs/cli.ipynb #3c805044
+import errno, inspect, json, os, shlex, shutil, signal, sys, threading, time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from importlib.metadata import version
@@ -27,7 +27,7 @@ from typer.core import TyperGroup
 from .core.runs import STAGES, Reading, Run, clock, default_path, newest_path, time_left
 from .core.scale import Scale, Unavailable, scale_name
 
-# %% ../nbs/cli.ipynb #00fbd48c
+# %% ../nbs/cli.ipynb #6ff9c829
 class Stopped(Exception):
     "The work was interrupted; the message says how to go on."
 
@@ -38,7 +38,8 @@ def explain(
     if hasattr(e, "format_message"): return usage(e)
     mends = isinstance(e, (ValueError, OSError, Unavailable, Stopped)) or isinstance(e, ImportError) and str(e).startswith("needs: ")
     if not mends: return None
-    text = f"{e.filename}: {e.strerror}" if isinstance(e, OSError) and e.filename and e.strerror else str(e)
+    text = str(e)
+    if isinstance(e, OSError) and text.startswith("[Errno"): text = f"{e.filename}: {e.strerror}" if e.filename else e.strerror
     return " ".join(text.split()) or type(e).__name__
 
 def usage(e: Any) -> str:
@@ -48,8 +49,12 @@ def usage(e: Any) -> str:
     known = f" (there are {', '.join(ctx.command.commands)})" if "No such command" in text else ""
     return f"{text[:1].lower()}{text[1:]}{known}; see {ctx.command_path} --help"
 
-# %% ../nbs/cli.ipynb #5213df18
+# %% ../nbs/cli.ipynb #d84a0f64
 PROGRAM = "grpo-tutorials"
+
+def let_go(stream: Any) -> None:
+    "Drop what could not be written: Python would stumble over it once more at exit."
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 class Commands(TyperGroup):
     "The group of all commands: every error ends as one line on stderr and an exit status."
@@ -67,12 +72,15 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             value = super().invoke(ctx)
-            sys.stdout.flush()
+            if sys.stdout: sys.stdout.flush()
             return value
         except KeyboardInterrupt: raise Stopped("interrupted") from None
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())     # what is still buffered has no reader either
+            let_go(sys.stdout)
             raise typer.Exit(141) from None
+        except OSError as e:
+            if e.errno == errno.ENOSPC and not e.filename: let_go(sys.stdout)
+            raise
 
 # %% ../nbs/cli.ipynb #c852cbb2
 app = typer.Typer(cls=Commands, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -213,20 +221,28 @@ class Watch:
     def line(self, text: str) -> None: print(text, file=self.stream, flush=True)
     def note(self, text: str) -> None: self.line(f"note: {text}")
 
-# %% ../nbs/cli.ipynb #3d40162c
+# %% ../nbs/cli.ipynb #38e35dbf
+def bar_columns(
+    width: int,                          # of the terminal
+    seconds: Callable[[Any], float],     # a task of Rich -> what it took so far
+) -> list:
+    "Name, bar, count, time and remark of a stage; a narrow terminal does without the bar."
+    from rich.progress import BarColumn, ProgressColumn, TextColumn
+    from rich.table import Column
+    from rich.text import Text
+    class Elapsed(ProgressColumn):
+        def render(self, task): return Text(clock(seconds(task)).rjust(6))
+    line, room = Column(no_wrap=True), min(28, width - 58)
+    return [TextColumn("{task.description}", table_column=line), *([BarColumn(room)] if room > 5 else []),
+            TextColumn("{task.fields[count]}", justify="right", table_column=line), Elapsed(table_column=line), TextColumn("{task.fields[text]}", style="dim", table_column=line)]
+
+# %% ../nbs/cli.ipynb #0afe0b1d
 class Bars(Watch):
     "The same on a terminal: a bar for each stage."
     def __enter__(self) -> "Bars":
-        from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
-        from rich.table import Column
-        from rich.text import Text
-        watch, out = self, console(self.stream)
-        class Elapsed(ProgressColumn):
-            def render(self, task): return Text(clock(task.fields["seconds"] if task.fields["seconds"] is not None else watch.now() - task.fields["began"]).rjust(6))
-        room, line = min(28, out.width - 58), Column(no_wrap=True)
-        columns = [TextColumn("{task.description}", table_column=line), BarColumn(room), TextColumn("{task.fields[count]}", justify="right", table_column=line),
-                   Elapsed(table_column=line), TextColumn("{task.fields[text]}", style="dim", table_column=line)]
-        self.bars, self.ids = Progress(*(c for c in columns if room > 5 or not isinstance(c, BarColumn)), console=out), {}
+        from rich.progress import Progress
+        out, so_far = console(self.stream), lambda task: self.now() - task.fields["began"] if task.fields["seconds"] is None else task.fields["seconds"]
+        self.bars, self.ids = Progress(*bar_columns(out.width, so_far), console=out), {}
         self.bars.start()
         self.add(self.stages[0])
         return self
@@ -254,7 +270,7 @@ class Bars(Watch):
 
     def line(self, text: str) -> None: self.bars.console.print(text)
 
-# %% ../nbs/cli.ipynb #7cbf5084
+# %% ../nbs/cli.ipynb #84155baf
 def watching(
     stream: Any,                              # where progress goes
     **options: Any,                           # of Watch
@@ -263,7 +279,7 @@ def watching(
     bars = hasattr(stream, "isatty") and stream.isatty() and os.environ.get("TERM") != "dumb"
     return (Bars if bars else Watch)(stream, **options)
 
-# %% ../nbs/cli.ipynb #3c22e910
+# %% ../nbs/cli.ipynb #25e6d7e8
 def share(x: float | None) -> str:
     "A share in two digits, '.87'; '-' where it was not measured."
     return "-" if x is None else f"{x:.2f}".removeprefix("0")
@@ -276,7 +292,7 @@ def points(x: float) -> str:
     "A gain in percentage points, '+45'."
     return f"{round(100 * x):+d}"
 
-# %% ../nbs/cli.ipynb #66711c70
+# %% ../nbs/cli.ipynb #527d78b7
 def outcome_rows(
     summary: Mapping[str, Any],      # of a finished run
     wide: bool = True,               # with the intervals
@@ -294,7 +310,7 @@ def kind_rows(
     before, after = (summary[k].get("kinds") or {} for k in ("before", "after"))
     return [(kind, str(a["n"]), *(share(x.get(mode)) for mode in ("greedy", "sampled") for x in (before.get(kind, {}), a))) for kind, a in after.items()]
 
-# %% ../nbs/cli.ipynb #ca34ae04
+# %% ../nbs/cli.ipynb #3f9d2891
 def show_outcome(
     summary: Mapping[str, Any],
     path: Path,                      # the run folder
@@ -315,7 +331,7 @@ def show_outcome(
     for name in ("report.html", "adapter"):
         if (path/name).exists(): say(f"{name.partition('.')[0]}: {path/name}", stream, soft_wrap=True)
 
-# %% ../nbs/cli.ipynb #abd9ff25
+# %% ../nbs/cli.ipynb #098ecff1
 def introduce(
     task: Any,           # a tasks.Task
     engine: str,
@@ -331,7 +347,7 @@ def introduce(
              + (f"LoRA rank {s.lora_rank}" if s.lora_rank else "all weights") + f", rate {s.learning_rate:g}"), ("folder", str(path))]
     say(grid(rows), stream)
 
-# %% ../nbs/cli.ipynb #1e4c234f
+# %% ../nbs/cli.ipynb #49122330
 def run_folder(
     out: str | None,                                     # what the caller asked for
     task: str, engine: str, scale: str, seed: int,
@@ -354,12 +370,12 @@ def how_to_go_on(
         elif a not in ("--resume", "--force") and not a.startswith("--out="): rest.append(a)
     return shlex.join([PROGRAM, *rest, "--out", str(path), "--resume"])
 
-# %% ../nbs/cli.ipynb #7067d5e5
+# %% ../nbs/cli.ipynb #351271b8
 def forget_empty(path: Path) -> None:
     "Remove a run folder that holds settings and nothing else."
     if path.is_dir() and {p.name for p in path.iterdir()} <= {"config.json", "notes.log", "state.json"}: shutil.rmtree(path)
 
-# %% ../nbs/cli.ipynb #6fa070f4
+# %% ../nbs/cli.ipynb #3666f5c4
 def finished(path: Path, steps: int) -> bool:
     "Whether the run in this folder has done so many steps and its summary."
     return (path/"summary.json").is_file() and (Reading.read(path).summary or {}).get("steps", 0) >= steps
@@ -383,7 +399,7 @@ def train_in(
         if fresh and not isinstance(e, Stopped): forget_empty(path)
         raise
 
-# %% ../nbs/cli.ipynb #795b7811
+# %% ../nbs/cli.ipynb #857cc3ff
 @app.command("run")
 @numbers_of_scale()
 def run_command(
@@ -425,7 +441,7 @@ def run_command(
     if as_json: print(json.dumps({**summary, "path": str(path), "report": str(path/"report.html")}))
     else: show_outcome(summary, path)
 
-# %% ../nbs/cli.ipynb #2c1629fb
+# %% ../nbs/cli.ipynb #4fba859f
 def evaluation_rows(
     result: Mapping[str, Any],       # of `Evaluation.as_dict`
 ) -> list[tuple[str, str]]:          # name, share and its 95% interval
@@ -435,7 +451,7 @@ def evaluation_rows(
     names += [(k, k) for k in result if k.startswith("pass@") and k != "pass@1"]     # pass@1 is the sampled accuracy
     return [(name, share(result[k]) + span(result.get(f"{k}_ci95"))) for k, name in names if result.get(k) is not None]
 
-# %% ../nbs/cli.ipynb #709de65c
+# %% ../nbs/cli.ipynb #b363e45f
 def folder_of(
     name: str | None,      # what the caller gave
     option: str,           # where
@@ -446,7 +462,7 @@ def folder_of(
     if not name.strip() or not path.is_dir(): raise FileNotFoundError(f"no folder {name!r}: check {option}")
     return path
 
-# %% ../nbs/cli.ipynb #1047f48a
+# %% ../nbs/cli.ipynb #ec20cf7f
 @app.command("eval")
 @numbers_of_scale("max_prompt_length", "max_completion_length", "temperature", "top_k", "top_p", "dtype")
 def eval_command(
@@ -485,7 +501,7 @@ def eval_command(
     say(f"{job.source}\n")
     say(grid(evaluation_rows(result), head=(f"{result['n']} held-out problems", "share (95%)")))
 
-# %% ../nbs/cli.ipynb #d7869743
+# %% ../nbs/cli.ipynb #b8003a21
 def read_row(
     line: bytes,
     number: int,      # of the line, from 1
@@ -497,7 +513,7 @@ def read_row(
     if "completion" not in row: raise ValueError(f"line {number}: no column 'completion' (it has {', '.join(row) or 'none'})")
     return row
 
-# %% ../nbs/cli.ipynb #2296dadf
+# %% ../nbs/cli.ipynb #b3010d3a
 def grade_row(
     task: Any,                      # a tasks.Task
     row: Mapping[str, Any],         # completion, and the task's columns
@@ -524,7 +540,7 @@ def grade_lines(
         except ValueError as e: raise ValueError(f"line {number}: {e}") from None
     if not n: raise ValueError('no lines came in: give one JSON object a line, such as {"completion": "...", "answer": "..."}')
 
-# %% ../nbs/cli.ipynb #02a62b76
+# %% ../nbs/cli.ipynb #923a3ac1
 @app.command("grade")
 def grade_command(task: Task) -> None:
     """Grade completions: JSON lines in on stdin, JSON lines out.
@@ -540,7 +556,7 @@ def grade_command(task: Task) -> None:
     job = get_task(task, "smoke")      # the scale only decides about problems, and none are read
     for out in grade_lines(job, sys.stdin.buffer): print(json.dumps(out), flush=True)
 
-# %% ../nbs/cli.ipynb #fedb4f3c
+# %% ../nbs/cli.ipynb #df99526d
 def read_messages(
     source: str,             # a JSON file, or - for stdin
 ) -> list[dict[str, Any]]:
@@ -569,7 +585,7 @@ def conversation(
     if messages[-1]["role"] != "user" or not isinstance(messages[-1]["content"], str): raise ValueError("the last message is not a user's text: there is no question for the data template")
     return [*messages[:-1], *fill(load_data_template(template), messages[-1]["content"], TAGS)]
 
-# %% ../nbs/cli.ipynb #93197ff2
+# %% ../nbs/cli.ipynb #3ff3b710
 templates = typer.Typer(cls=TyperGroup, rich_markup_mode=None)
 app.add_typer(templates, name="template", help="What the model really sees: render a prompt.")
 
@@ -602,7 +618,7 @@ def render_command(
     if as_json: print(json.dumps(dict(text=text) | (dict(tokens=encode_prompt(talk, tok, template)) if tokenizer else {})))
     else: print(text, end="" if text.endswith("\n") else "\n")
 
-# %% ../nbs/cli.ipynb #58599240
+# %% ../nbs/cli.ipynb #1b209fb4
 def newest_run(root: str | Path = "runs") -> Path:
     "The run folder that was written to last."
     found = [p.parent for p in Path(root).glob("*/config.json")]
@@ -636,7 +652,7 @@ def doctor_command(
             say(grid([(f.severity.rjust(4), Text.assemble((f.name, colour[f.severity]), ": ", f.evidence, ("\n" + f.mend, "dim")))]))
     if bad: raise typer.Exit(1)
 
-# %% ../nbs/cli.ipynb #5ac70e72
+# %% ../nbs/cli.ipynb #a197c251
 tinies = typer.Typer(cls=TyperGroup, rich_markup_mode=None)
 app.add_typer(tinies, name="tiny", help="The shipped tiny checkpoints: build them again.")
 

@@ -191,6 +191,13 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
         assert p.stderr.read() == "" and p.wait(60) == 141
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_is_one_line():
+    rows = (json.dumps(dict(completion=RIGHT, answer="42")) + "\n") * 3
+    with open("/dev/full", "w") as full:
+        one_line(subprocess.run([*PROGRAM, "grade", "gsm8k"], input=rows, stdout=full, stderr=subprocess.PIPE, text=True), "No space left")
+
+
 # ---------------------------------------------------------------- template
 
 def test_a_prompt_is_shown_as_the_model_gets_it(tmp_path):
