@@ -145,7 +145,7 @@ def readme() -> str:
             if any(mime.startswith("image/") for mime in out.get("data", {})):
                 raise ValueError("nbs/index.ipynb shows a picture: README.md cannot hold it, so link a committed file instead")
         shown.append(cell)
-    nb.cells = shown
+    nb.cells, nb.metadata["language_info"] = shown, {"name": "python"}
     text, _ = MarkdownExporter().from_notebook_node(nb)
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(line.rstrip() for line in text.strip().split("\n")))
     return "<!-- Made from nbs/index.ipynb by scripts/readme: edit the notebook. -->\n\n" + from_root(text) + "\n"
