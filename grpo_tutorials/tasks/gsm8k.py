@@ -11,7 +11,7 @@ __all__ = ['KINDS', 'NAMES', 'THINGS', 'LEVELS', 'EVENTS', 'HABITS', 'HABIT_SHAR
            'read_jsonl', 'check_row', 'judged', 'Rows', 'folder_rows', 'check_folder', 'hub_rows', 'grade',
            'real_scales', 'load']
 
-# %% ../../nbs/tasks/01_gsm8k.ipynb #6ce8d6da
+# %% ../../nbs/tasks/01_gsm8k.ipynb #20893cf8
 import hashlib
 import json
 import os
@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..core import answers
+from ..core import answers, rewards
 from ..core.answers import TAGS, Tags
 from ..core.chat import DataTemplate, fill, load_data_template
 from ..core.scale import Scale, Unavailable, need
@@ -272,7 +272,7 @@ class Rows:
         if seed is not None: random.Random(f"gsm8k {split} {seed}").shuffle(rows)
         return [{**r, "prompt": fill(self.template, r["question"], self.tags)} for r in rows[:n]]
 
-# %% ../../nbs/tasks/01_gsm8k.ipynb #c407e2b3
+# %% ../../nbs/tasks/01_gsm8k.ipynb #e513ae95
 def folder_rows(folder: str | Path, split: str) -> list[dict]:
     "The rows of one split of a folder of JSON lines files."
     file = Path(folder) / f"{split}.jsonl"
@@ -305,7 +305,7 @@ def hub_rows(
     for i, row in enumerate(rows): check_row(row, f"{name}, {split}, row {i}")
     return rows
 
-# %% ../../nbs/tasks/01_gsm8k.ipynb #5c3a9931
+# %% ../../nbs/tasks/01_gsm8k.ipynb #70c6bb02
 _small = dict(model="tiny", max_prompt_length=48, max_completion_length=28, schedule="constant", warmup=0.125, learning_rate=2e-4, beta=0.02,
               temperature=1.0, max_grad_norm=1.0, adam_b1=0.9, adam_b2=0.95)
 
@@ -318,7 +318,7 @@ SCALES = {
 }
 ENGINE_VALUES = {(s, "tunix"): dict(learning_rate=5e-4, lora_rank=32, lora_alpha=32) for s in ("smoke", "cpu")}
 
-# %% ../../nbs/tasks/01_gsm8k.ipynb #4e092a73
+# %% ../../nbs/tasks/01_gsm8k.ipynb #3a7c9177
 EMBEDDED_SIZE = {"train": 12_000, "test": 3_000}      # fewer than there are at level 1, so that any seed finds them
 
 def grade(
@@ -334,11 +334,10 @@ def real_scales(test_size: int | None = None) -> dict[str, Scale]:
     return {k: replace(s, eval_n=min(s.eval_n, test_size or s.eval_n), **({} if k == "full" else room)) for k, s in SCALES.items()}
 
 def _task(source: str, rows: Callable, size: Callable[[str], int], scales: dict[str, Scale]) -> Task:
-    from grpo_tutorials.core import rewards
     four = (rewards.format_exact, rewards.format_approximate, rewards.answer_check, rewards.number_check)
     return Task("gsm8k", source, rows, four, grade, scales, ENGINE_VALUES, default_engine="tunix", headline="greedy", size=size)
 
-# %% ../../nbs/tasks/01_gsm8k.ipynb #20161be3
+# %% ../../nbs/tasks/01_gsm8k.ipynb #0d41e5be
 def load(
     scale: str,                    # smoke, cpu or full: decides the default data
     data: str | None = None,       # "embedded", "hub", or a folder with train.jsonl and test.jsonl

@@ -7,12 +7,11 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/tasks/task.html.md"""
 # %% auto #0
 __all__ = ['EXTRAS', 'task_names', 'engine_names', 'Task', 'check_task', 'get_task', 'get_engine', 'adapt']
 
-# %% ../../nbs/tasks/00_task.ipynb #472a2a07
+# %% ../../nbs/tasks/00_task.ipynb #5fb2637f
 import functools
-import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.answers import Grade
+from ..core.rewards import call_reward
 from ..core.scale import SCALES, Scale, override, scale_name
 
 # %% ../../nbs/tasks/00_task.ipynb #d10ea103
@@ -104,20 +104,16 @@ def get_engine(
         if (e.name or "").startswith("grpo_tutorials"): raise
         raise ImportError(f"needs: pip install 'grpo_tutorials[{EXTRAS.get(name, 'cpu')}]' (there is no {e.name})") from None
 
-# %% ../../nbs/tasks/00_task.ipynb #85d6928c
+# %% ../../nbs/tasks/00_task.ipynb #2994f30f
 def adapt(
     reward: Callable,                  # f(completions, **columns) -> list[float | None]
     missing: float | None = None,      # what stands for "not judged", such as float("nan")
 ) -> Callable:                         # f([prompts,] completions, **columns) -> list of the same length
-    "`reward` for a trainer that passes more than it asks for, or takes no None."
-    asked = inspect.signature(reward).parameters
-    takes_all = any(p.kind is p.VAR_KEYWORD for p in asked.values())
+    "`reward` for a trainer that passes more than it asks for, or takes no None; the name stays."
     @functools.wraps(reward)
     def adapted(*args: Any, **columns: Any) -> list[float | None]:
         if len(args) > 1: columns["prompts"] = args[0]
         completions = args[-1] if args else columns.pop("completions")
-        out = reward(completions, **(columns if takes_all else {k: v for k, v in columns.items() if k in asked}))
-        if not isinstance(out, Sequence): raise ValueError(f"reward {reward.__name__} gave {type(out).__name__}: it must give a list")
-        if len(out) != len(completions): raise ValueError(f"reward {reward.__name__} gave {len(out)} values for {len(completions)} completions: it must give one each")
-        return [missing if r is None else float(r) for r in out]
+        return [missing if r is None else r for r in call_reward(reward, completions, columns)]
+    del adapted.__wrapped__            # a trainer that looks at the signature must see this one
     return adapted
