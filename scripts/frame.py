@@ -272,15 +272,17 @@ def staged(cell: dict, skip: set[str], package: str) -> list[dict]:
     text = "".join(cell["source"])
     code = lambda source: {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": source}
     if cell["cell_type"] != "code": return [cell]
-    # nbdev runs cells with exports and imports, to show signatures: those for hardware it must not.
-    if cell.get("id") in skip and "#| eval: false" not in text: return [{**cell, "source": "#| eval: false\n" + text}]
+    exported = re.search(r"^#\|\s*exports?\b", text, re.M)
+    # To show signatures nbdev runs the cells with exports, which is right, and every cell that imports something, which
+    # is not: some are for hardware, some need what the cells between them made.
+    if cell.get("id") in skip or not (exported or "default_exp" in text or "show_doc(" in text): text = "#| eval: false\n" + text
     # A signature may name a class of a later cell: the installed module has them all.
     if m := re.search(r"^#\|\s*default_exp\s+(\S+)", text, re.M): return [cell, code(f"#| hide\nfrom {package}.{m[1]} import *")]
     # nbdev shows an exported symbol by its signature: this is a course, so the source is one click away.
     if re.search(r"^#\|\s*export\s*$", text, re.M) and re.search(r"^(class|def|async def|@)", text, re.M):
         body = re.sub(r"^#\|.*\n", "", text, flags=re.M).strip("\n")
         return [cell, code("#| code-fold: true\n#| code-summary: Source\n#| eval: false\n" + body)]
-    return [cell]
+    return [{**cell, "source": text}]
 
 
 # ---------------------------------------------------------------- the command line
