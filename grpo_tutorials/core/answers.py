@@ -87,11 +87,11 @@ class _Folds(dict):
 
 _FOLDS = _Folds()
 
-# %% ../../nbs/core/03_answers.ipynb #34242567
+# %% ../../nbs/core/03_answers.ipynb #60752ab7
 _STYLE = "boxed|fbox|mbox|hbox|text|textbf|textit|textrm|textsf|texttt|textnormal|mathbf|mathrm|mathit|mathsf|mathtt|boldsymbol|bm|bf|rm|emph|underline|left|right|big|Big|bigg|Bigg|displaystyle"
 _CODES = "USD|EUR|GBP|INR|JPY|CNY|RMB|CHF|CAD|AUD|NZD|SGD|HKD|KRW|BRL|MXN|Rs\\.?"
 _UNITS = "mm|cm|dm|m|km|in|inch|inches|ft|foot|feet|yd|yards?|mi|miles?|units?|meters?|metres?|centimeters?|centimetres?"
-_PART = r"(?:\{\s*([-+]?[\d.,]*\d)\s*\}|(\d))"
+_PART = r"(?:\{\s{0,4}([-+]?[\d.,]*\d)\s{0,4}\}|(\d))"
 _RULES = [(cue, re.compile(pattern), new) for cue, pattern, new in [
     ("<", r"</?(?:b|i|u|p|em|strong)>", ""),
     ("\\", r"\\\\", "\n"),
@@ -100,17 +100,17 @@ _RULES = [(cue, re.compile(pattern), new) for cue, pattern, new in [
     ("\\", r"\\!", ""),
     ("\\", r"\{?\\(?:[,;: ]|q?quad\b|thinspace\b|enspace\b)\}?|\\[()\[\]]", " "),
     ("~", "~", " "),
-    ("\\", rf"\\(?:{_STYLE})(?![A-Za-z])\s*", ""),
+    ("\\", rf"\\(?:{_STYLE})(?![A-Za-z])\s{{0,4}}", ""),
     ("\\", r"\\(?:times|cdot)(?![A-Za-z])", "×"), ("\\", r"\\div(?![A-Za-z])", "÷"), ("\\", r"\\[pm][mp](?![A-Za-z])", "±"),
     ("\\", r"\\(?:approx|simeq|sim|Rightarrow|implies|to|rightarrow)(?![A-Za-z])", "="),
-    ("\\", r"\^?\s*\{?\s*\\(?:circ|degree)(?![A-Za-z])\s*\}?", "°"),
-    ("frac", rf"(\d)?\s*\\[dtcs]?frac\s*{_PART}\s*{_PART}", lambda m: _slash(m[1], m[2] or m[3], m[4] or m[5])),
+    ("\\", r"\^?\s{0,4}\{?\s{0,4}\\(?:circ|degree)(?![A-Za-z])\s{0,4}\}?", "°"),
+    ("frac", rf"(\d)?\s{{0,4}}\\[dtcs]?frac\s{{0,4}}{_PART}\s{{0,4}}{_PART}", lambda m: _slash(m[1], m[2] or m[3], m[4] or m[5])),
     ("`", "`", " "),
     ("*", r"(?<![\w*])(\*{1,3})(?=\S)([^*\n]++)(?<=\S)\1(?![\w*])", r"\2"),
     ("_", r"(?<![\w])(_{1,3})(?=\S)([^_\n]++)(?<=\S)\1(?!\w)", r"\2"),
-    ("^", rf"\b({_UNITS})\b\s*(\}}?)\s*\^\s*(?:\{{\s*[23]\s*\}}|[23])", r"\1\2²"),
-    ("10", r"(?<=[\d.])\s*(?:×|x|X|\*|·)\s*10\s*(?:\^|\*\*)\s*(?:\{\s*([-+]?\d{1,9})\s*\}|\(([-+]?\d{1,9})\)|([-+]?\d{1,9})(?!\d))", r"e\1\2\3"),
-    ("10", r"(?<=[\d.])\s*[×x·]\s*10([⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]{1,9})", lambda m: "e" + unicodedata.normalize("NFKC", m[1]).replace("−", "-")),
+    ("^", rf"\b({_UNITS})\b\s{{0,4}}(\}}?)\s{{0,4}}\^\s{{0,4}}(?:\{{\s{{0,4}}[23]\s{{0,4}}\}}|[23])", r"\1\2²"),
+    ("10", r"(?<=[\d.])\s{0,4}(?:×|x|X|\*|·)\s{0,4}10\s{0,4}(?:\^|\*\*)\s{0,4}(?:\{\s{0,4}([-+]?\d{1,9})\s{0,4}\}|\(([-+]?\d{1,9})\)|([-+]?\d{1,9})(?!\d))", r"e\1\2\3"),
+    ("10", r"(?<=[\d.])\s{0,4}[×x·]\s{0,4}10([⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]{1,9})", lambda m: "e" + unicodedata.normalize("NFKC", m[1]).replace("−", "-")),
     ("inus ", r"\b[Mm]inus +(?=\$?\.?\d)", "-"), ("egative ", r"\b[Nn]egative +(?=\$?\.?\d)", "-"),
     ("$", r"\b(?:US|CA|AU|NZ|HK|NT|S|A|C|R)(?=\$)", ""),
     ("", rf"\b(?:{_CODES})\s?(?=\$?\s?[-+]?\.?\d)", "$"),
@@ -230,7 +230,7 @@ def _shift(after: re.Match, money: bool) -> int | None:
     if not (letter in "kK" or money): return None                         # 5M: who knows
     return shift + {"k": 3, "m": 6, "b": 9}[letter[0].lower()]
 
-# %% ../../nbs/core/03_answers.ipynb #22c51ef2
+# %% ../../nbs/core/03_answers.ipynb #037febce
 def _number_at(
     text: str,         # plain
     chunk: re.Match,   # where its digits stand
@@ -247,10 +247,17 @@ def _number_at(
     if mark and not mark.isascii() and unicodedata.category(mark) in ("No", "Nl", "Mn", "Me"): return None   # 5², or a struck-out digit
     value = _value(chunk[0], shift)
     if value is None: return None
-    return (value if sign > 0 else value.copy_negate() if isinstance(value, Decimal) else -value), bool(after["percent"])
+    return value if sign > 0 else _negate(value), bool(after["percent"])
 
-# %% ../../nbs/core/03_answers.ipynb #31ab6c9f
+def _negate(number: Number) -> Number:
+    "The number below zero; `-Decimal` would round to 28 digits."
+    return number.copy_negate() if isinstance(number, Decimal) else -number
+
+# %% ../../nbs/core/03_answers.ipynb #3728e3cf
 LIMIT = 20_000   # characters that are looked at, at most
+_SPAN = 1_000    # characters within which decoration is undone: what is longer is no label, number and unit
+
+_LONG = re.compile(r"([-+]?)\$?([\d.,]*\d)\.?")
 
 _FAST = re.compile(r"\s*+(-?)\$?([1-9]\d{0,2}(?:,\d{3})++|\d{1,15}+)(?:\.0*+)?+\s*+")
 _LABEL = re.compile(r"""(?: [^\d:=<>]{0,80}: )?+
@@ -264,6 +271,12 @@ def _side(text: str) -> str:
     sides = [s for s in text.split("=") if any(c.isdigit() for c in s)]
     return sides[-1] if sides else ""
 
+def _long(text: str) -> tuple[Number, bool] | None:
+    "A bare number of thousands of digits."
+    m = _LONG.fullmatch(text) if len(text) <= LIMIT else None
+    value = _value(m[2]) if m else None
+    return None if value is None else (_negate(value) if m[1] == "-" else value, False)
+
 def _numbers(text: str) -> list[re.Match]:
     "The chunks of a plain text that are no part of a name."
     return [m for m in _CHUNK.finditer(text) if not m["name"]]
@@ -271,7 +284,7 @@ def _numbers(text: str) -> list[re.Match]:
 def _whole(text: str) -> tuple[Number, bool] | None:
     "The one number that `text` spells, decorated or not, and whether it is a percentage."
     if m := _FAST.fullmatch(text): return int(m[1] + m[2].replace(",", "")), False
-    if len(text) > LIMIT: return None
+    if len(text) > _SPAN: return _long(text.strip())
     text = _plain(text).strip()
     if "=" in text: text = _side(text).strip()
     found = _numbers(text)
@@ -325,11 +338,11 @@ def equal(
     "Whether both spell the same value; exact, and no text can make it raise."
     return _match(_read(gold), _read(pred))
 
-# %% ../../nbs/core/03_answers.ipynb #ea0dac5b
+# %% ../../nbs/core/03_answers.ipynb #53c6d8a7
 def _elements(x: str | Iterable, cut: str) -> list[Number | None]:
     "The members of a set given as a text, split at the pattern `cut`, or as a collection."
     parts = [x] if isinstance(x, (Integral, Fraction, Decimal, float)) else x
-    if isinstance(x, str): parts = [p for p in re.split(cut, re.sub(r"\\([{}])", r"\1", x[:LIMIT])) if p.strip(" {}$\n")]
+    if isinstance(x, str): parts = [p for p in re.split(cut, re.sub(r"\\([{}])", r"\1", x[:_SPAN])) if p.strip(" {}$\n")]
     return [r[0] if (r := _read(p)) else None for p in parts]
 
 def equal_set(
@@ -343,7 +356,7 @@ def equal_set(
         if a and None not in a and None not in b and set(a) == set(b): return True
     return False
 
-# %% ../../nbs/core/03_answers.ipynb #f1ab792d
+# %% ../../nbs/core/03_answers.ipynb #b3eeaed9
 def spell(
     number: Number | None,    # what `parse_number` gives
 ) -> str | None:              # "70000", "2.5", "8/3"; None for None
@@ -356,19 +369,20 @@ def normalize(
 ) -> str:          # the number's one spelling, or the text without decoration and doubled spaces
     "A text that is one number in that number's shortest spelling; another text as it is, undecorated."
     number = parse_number(text)
-    return " ".join(_plain(text[:LIMIT]).split()) if number is None else spell(number)
+    return " ".join((_plain(text) if len(text) <= _SPAN else text[:LIMIT]).split()) if number is None else spell(number)
 
-# %% ../../nbs/core/03_answers.ipynb #17754fb1
+# %% ../../nbs/core/03_answers.ipynb #ba75195d
 _ENDS = re.compile("|".join(map(re.escape, ["<end_of_turn>", "<turn|>", "<eos>", "</s>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>"])))
 
 def strip_terminators(
     text: str,      # a decoded completion
 ) -> str:           # without the first end of turn, what follows it, and padding
     "What the model said before its turn ended (Gemma 3 and 4, and other families' marks)."
-    if end := _ENDS.search(text): text = text[:end.start()]
-    while text.endswith("<pad>"): text = text[:-5]
-    while text.startswith("<pad>"): text = text[5:]
-    return text
+    found = _ENDS.search(text)
+    start, end = 0, found.start() if found else len(text)
+    while text.endswith("<pad>", start, end): end -= 5
+    while text.startswith("<pad>", start, end): start += 5
+    return text[start:end]
 
 def until_eos(
     ids: Iterable[int],    # sampled token ids
@@ -381,7 +395,7 @@ def until_eos(
         kept.append(int(i))
     return kept
 
-# %% ../../nbs/core/03_answers.ipynb #2e2748ac
+# %% ../../nbs/core/03_answers.ipynb #455249ed
 @lru_cache(maxsize=64)
 def _marks(tags: Tags) -> re.Pattern:
     "A pattern that finds each tag; a longer one first, so that a tag inside another is not counted twice."
@@ -399,7 +413,7 @@ def well_formed(
     filled = text[a.end():b.start()].strip() and text[c.end():d.start()].strip()
     return bool(filled) and not (text[:a.start()] + text[b.end():c.start()] + text[d.end():]).strip()
 
-# %% ../../nbs/core/03_answers.ipynb #42a51f76
+# %% ../../nbs/core/03_answers.ipynb #1c245742
 def tail_length(
     completion: str | list,    # a string or messages
     tags: Tags = TAGS,
@@ -412,13 +426,15 @@ def answer_block(
     completion: str | list,    # a string or messages
     tags: Tags = TAGS,
 ) -> str | None:               # what the answer tag holds; None where there is no such block
-    "The one answer block after the reasoning that ends the completion: two blocks, or a tail, are none."
-    text = strip_terminators(completion_text(completion)).rpartition(tags.reasoning_end)[2]
+    "The one answer block outside the reasoning, at the end of the completion: two blocks, or a tail, are none."
+    text = strip_terminators(completion_text(completion))
+    start, end = text.find(tags.reasoning_start), text.find(tags.reasoning_end)
+    if 0 <= start < end: text = text[:start] + text[end + len(tags.reasoning_end):]     # an answer in there is a draft
     marks = [m for m in _marks(tags).finditer(text) if m[0] in (tags.answer_start, tags.answer_end)]
     if [m[0] for m in marks] != [tags.answer_start, tags.answer_end] or text[marks[1].end():].strip(): return None
     return text[marks[0].end():marks[1].start()]
 
-# %% ../../nbs/core/03_answers.ipynb #573e3f74
+# %% ../../nbs/core/03_answers.ipynb #7bad4fc2
 class Found(NamedTuple):
     "Where an answer stood and what it said."
     place: str                  # "tag", "mark" (####), "box", "text", or "" where nothing was found
@@ -433,13 +449,13 @@ def _found(place: str, content: str | None) -> Found:
 
 def _single(text: str) -> tuple[Number, bool] | None:
     "The only number in a sentence (of an equation: in its last side)."
-    if len(text) > LIMIT: return None
+    if len(text) > _SPAN: return None
     text = _plain(text).strip()
     if "=" in text: text = _side(text)
     found = _numbers(text)
     return _number_at(text, found[0], True) if len(found) == 1 else None
 
-# %% ../../nbs/core/03_answers.ipynb #cefbe16d
+# %% ../../nbs/core/03_answers.ipynb #382fcad7
 @lru_cache(maxsize=64)
 def _misspelt(tag: str) -> re.Pattern | None:
     "A tag in another case or with spaces in it; None for a tag that is a plain word."
@@ -456,25 +472,26 @@ def _tagged(text: str, tags: Tags) -> Found | None:
     near = _misspelt(tags.answer_start)
     return Found("tag", None, None, False) if tags.answer_start in text or (near and near.search(text)) else None
 
-# %% ../../nbs/core/03_answers.ipynb #ae38a383
+# %% ../../nbs/core/03_answers.ipynb #c7999f83
 _HASH = re.compile(r"(?<!#)####(?!#)")
 
 def _after_mark(text: str) -> Found | None:
     "The number that stands right behind a `####`; None where words follow, as in a heading."
-    line = text.lstrip()[:LIMIT].partition("\n")[0]
+    line = text.lstrip().partition("\n")[0]
     if whole := _whole(line): return Found("mark", line, whole, True)
-    line = _plain(line)
+    line = _plain(line[:_SPAN])
     first = next((m for m in _CHUNK.finditer(line) if not m["name"]), None)
     if first is None or not _LABEL.fullmatch(line[:first.start()]): return None
-    return Found("mark", line, None if first.end() == LIMIT else _number_at(line, first, True), False)
+    return Found("mark", line, None if first.end() == _SPAN else _number_at(line, first, True), False)
 
 def _marked(text: str) -> Found | None:
-    "The last `####` that marks an answer (of the last 100 in the text)."
+    "The last `####` that marks an answer (of the last 20 in the text)."
     if "####" not in text: return None
-    ends = [m.end() for m in _HASH.finditer(text)][-100:]
-    return next((found for end in reversed(ends) if (found := _after_mark(text[end:end + 2 * LIMIT]))), None)
+    ends = [m.end() for m in _HASH.finditer(text)][-20:]
+    return next((found for end in reversed(ends) if (found := _after_mark(text[end:end + LIMIT]))), None)
 
-# %% ../../nbs/core/03_answers.ipynb #d56cf6e3
+# %% ../../nbs/core/03_answers.ipynb #e6a403da
+_TOKEN = re.compile(r"\s*([-+]?\$?\d[\d.,/]*)")
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])(\s*\{)?|\\.|[{}]", re.DOTALL)
 
 def _boxed(text: str) -> Found | None:
@@ -485,27 +502,26 @@ def _boxed(text: str) -> Found | None:
         if m[0][1:5] in ("boxe", "fbox"):
             seen = True
             if m[1]: opened.append(m.end())
-            elif token := re.compile(r"\s*([-+]?\$?\d[\d.,/]*)").match(text, m.end()): best = max(best, (m.end(), token[1]))
+            elif token := _TOKEN.match(text, m.end()): best = max(best, (m.end(), token[1]))
         elif m[0] == "{": opened.append(None)
         elif m[0] == "}" and opened and (start := opened.pop()) is not None: best = max(best, (start, text[start:m.start()]))
     return _found("box", best[1]) if seen else None
 
-# %% ../../nbs/core/03_answers.ipynb #8caa5e07
-_DIGIT = re.compile(r"(?<![A-Za-z_0-9])\d")
+# %% ../../nbs/core/03_answers.ipynb #60d559f7
+_DIGIT = re.compile(r"(?<![A-Za-z_0-9])[\d¼½¾⅐-⅞]")
 
 def _last(text: str) -> Found | None:
     "The last number in running text; None where there is none to be seen."
     text = text[-LIMIT:]
     if not text.isascii(): text = text.translate(_FOLDS)
-    lines = [i for i in text.split("\n") if _DIGIT.search(i) or not i.isascii()]
-    for line in reversed(lines[-200:]):
-        plain = _plain(line)
-        if found := _numbers(plain):
-            cut = len(text) == LIMIT and line is lines[0] and found[-1].start() == 0     # its head may be missing
-            return Found("text", line, None if cut else _number_at(plain, found[-1], line == text), False)
+    for line in reversed([i for i in text.split("\n") if _DIGIT.search(i)][-200:]):
+        plain = _plain(line[-_SPAN:])
+        if not (found := _numbers(plain)): continue
+        if len(line) <= _SPAN or found[-1].start(): return Found("text", line, _number_at(plain, found[-1], line == text), False)
+        return Found("text", line, None if len(line) == LIMIT else _long(line.split()[-1]), False)    # its head was cut off
     return None
 
-# %% ../../nbs/core/03_answers.ipynb #791dd853
+# %% ../../nbs/core/03_answers.ipynb #3cc78da9
 def find_answer(
     text: str,            # a completion
     tags: Tags = TAGS,
@@ -525,7 +541,7 @@ def extract_number(
     found = find_answer(text, tags).number
     return found[0] if found else None
 
-# %% ../../nbs/core/03_answers.ipynb #5747a4f9
+# %% ../../nbs/core/03_answers.ipynb #b3e28bb5
 def extract_answer(
     text: str,            # a completion
     tags: Tags = TAGS,
@@ -535,7 +551,7 @@ def extract_answer(
     if found.place == "text": return spell(found.number[0]) if found.number else None
     return found.content.strip() if found.content else None
 
-# %% ../../nbs/core/03_answers.ipynb #ad7f9d57
+# %% ../../nbs/core/03_answers.ipynb #d2a62351
 def _gold(answer: Any) -> tuple[Number, bool] | None:
     "A gold with its percent sign: behind the last ####, else the whole text."
     if not isinstance(answer, str) or "####" not in answer: return _read(answer)
@@ -557,7 +573,7 @@ def clean_solution(
     if not mark: steps, answer = text, ""
     return re.sub(r"<<[^<>\n]*>>", "", steps).strip(), answer.strip() or None
 
-# %% ../../nbs/core/03_answers.ipynb #92e82240
+# %% ../../nbs/core/03_answers.ipynb #c9bd8e31
 def grade_number(
     completion: str | list,    # a string or messages
     answer: str | Number,      # the gold: a solution with ####, or the number; one that cannot be read raises ValueError
