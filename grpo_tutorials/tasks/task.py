@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.answers import Grade
-from ..core.rewards import call_reward
+from ..core.rewards import call_rewards
 from ..core.scale import SCALES, Scale, override, scale_name
 
 # %% ../../nbs/tasks/00_task.ipynb #d10ea103
@@ -114,6 +114,7 @@ def adapt(
     def adapted(*args: Any, **columns: Any) -> list[float | None]:
         if len(args) > 1: columns["prompts"] = args[0]
         completions = args[-1] if args else columns.pop("completions")
-        return [missing if r is None else r for r in call_reward(reward, completions, columns)]
+        (values,) = call_rewards([reward], completions, columns).values()
+        return [missing if r is None else r for r in values]
     del adapted.__wrapped__            # a trainer that looks at the signature must see this one
     return adapted
