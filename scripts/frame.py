@@ -241,7 +241,7 @@ def about() -> dict:
     from nbdev.config import get_config
 
     cfg = get_config(ROOT)
-    return {"project": {"output-dir": str(cfg.doc_path)},
+    return {"project": {"output-dir": cfg.doc_path.name},
             "website": {"title": cfg.title, "description": cfg.description, "site-url": cfg.doc_host + cfg.doc_baseurl,
                         "repo-url": cfg.git_url, "repo-branch": cfg.branch}}
 
