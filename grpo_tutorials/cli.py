@@ -236,7 +236,7 @@ def bar_columns(
     return [TextColumn("{task.description}", table_column=line), *([BarColumn(room)] if room > 5 else []),
             TextColumn("{task.fields[count]}", justify="right", table_column=line), Elapsed(table_column=line), TextColumn("{task.fields[text]}", style="dim", table_column=line)]
 
-# %% ../nbs/cli.ipynb #0afe0b1d
+# %% ../nbs/cli.ipynb #0e72b13b
 class Bars(Watch):
     "The same on a terminal: a bar for each stage."
     def __enter__(self) -> "Bars":
@@ -248,7 +248,7 @@ class Bars(Watch):
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if error[0] is None: self.drop()
+        if error[0] is None or self.stage is None: self.drop()      # after an error the stage that was under way stays to be seen
         self.bars.stop()
 
     def add(self, stage: str) -> None:
@@ -331,7 +331,7 @@ def show_outcome(
     for name in ("report.html", "adapter"):
         if (path/name).exists(): say(f"{name.partition('.')[0]}: {path/name}", stream, soft_wrap=True)
 
-# %% ../nbs/cli.ipynb #098ecff1
+# %% ../nbs/cli.ipynb #f3c99394
 def introduce(
     task: Any,           # a tasks.Task
     engine: str,
@@ -341,9 +341,9 @@ def introduce(
     stream: Any,
 ) -> None:
     "Say what is about to run."
-    s = scale
+    s, n = scale, lambda k, what: f"{k} {what}{'s' * (k != 1)}"
     rows = [("run", f"{task.name} with {engine}, scale {s.name}, seed {seed}"), ("model", s.model if s.model != "tiny" else "tiny (ships with this package)"),
-            ("data", task.source), ("work", f"{s.steps} steps of {s.prompts_per_step} prompts x {s.group_size} completions, "
+            ("data", task.source), ("work", f"{n(s.steps, 'step')} of {n(s.prompts_per_step, 'prompt')} x {s.group_size} completions, "
              + (f"LoRA rank {s.lora_rank}" if s.lora_rank else "all weights") + f", rate {s.learning_rate:g}"), ("folder", str(path))]
     say(grid(rows), stream)
 
@@ -375,14 +375,14 @@ def forget_empty(path: Path) -> None:
     "Remove a run folder that holds settings and nothing else."
     if path.is_dir() and {p.name for p in path.iterdir()} <= {"config.json", "notes.log", "state.json"}: shutil.rmtree(path)
 
-# %% ../nbs/cli.ipynb #3666f5c4
+# %% ../nbs/cli.ipynb #3e6bb89f
 def finished(path: Path, steps: int) -> bool:
     "Whether the run in this folder has done so many steps and its summary."
     return (path/"summary.json").is_file() and (Reading.read(path).summary or {}).get("steps", 0) >= steps
 
 def train_in(
     path: Path, config: Mapping[str, Any],
-    train: Callable[..., dict],        # the engine's: train(task, scale, run, seed=, resume=, force=)
+    engine: Callable[[], Any],         # imports the engine, which takes seconds: it has train(task, scale, run, seed=, resume=, force=)
     task: Any, scale: Scale, seed: int, resume: bool, force: bool,
     args: Sequence[str],               # the call, for the line that says how to go on
     progress: Any,                     # stream
@@ -390,16 +390,18 @@ def train_in(
     "Open the folder, train in it with a bar, and leave it whole whatever happens."
     fresh = not path.exists()
     try:
-        with Run.open(path, dict(config), resume=resume, force=force) as run, watching(progress, beside=lambda: newest_reward(path/"metrics.jsonl")) as watch:
-            run.listeners.append(watch)
-            run.say = watch.note
-            try: return train(task, scale, run, seed=seed, resume=resume, force=force)
-            except KeyboardInterrupt: raise Stopped(f"interrupted, and nothing is lost: go on with {how_to_go_on(args, path)}") from None
+        with watching(progress, beside=lambda: newest_reward(path/"metrics.jsonl")) as watch:
+            train = engine().train                        # before the folder: a missing extra must not move an old run aside
+            with Run.open(path, dict(config), resume=resume, force=force) as run:
+                run.listeners.append(watch)
+                run.say = watch.note
+                try: return train(task, scale, run, seed=seed, resume=resume, force=force)
+                except KeyboardInterrupt: raise Stopped(f"interrupted, and nothing is lost: go on with {how_to_go_on(args, path)}") from None
     except Exception as e:
         if fresh and not isinstance(e, Stopped): forget_empty(path)
         raise
 
-# %% ../nbs/cli.ipynb #857cc3ff
+# %% ../nbs/cli.ipynb #5cdecd91
 @app.command("run")
 @numbers_of_scale()
 def run_command(
@@ -437,7 +439,7 @@ def run_command(
     if resume and finished(path, s.steps):
         with Run.open(path, config, resume=True) as run: summary = run.summary
         print(f"{path} is finished ({summary['steps']} steps): nothing is left to do", file=progress)
-    else: summary = train_in(path, config, get_engine(name).train, job, s, seed, resume, force, ctx.find_root().obj, sys.stderr)
+    else: summary = train_in(path, config, lambda: get_engine(name), job, s, seed, resume, force, ctx.find_root().obj, sys.stderr)
     if as_json: print(json.dumps({**summary, "path": str(path), "report": str(path/"report.html")}))
     else: show_outcome(summary, path)
 

@@ -447,3 +447,90 @@ def test_doctor_takes_the_newest_and_fails_where_something_failed(program, tmp_p
     one_line(call("doctor", "runs/gsm8k-tunix-smoke-seed1"), "metrics.jsonl", "line 1")
     monkeypatch.chdir(tmp_path/"runs")
     one_line(call("doctor"), "runs")
+
+
+# ---------------------------------------------------------------- the real engine
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    "A short run with Tunix, and the calls that need it, in one process: importing and compiling happens once."
+    pytest.importorskip("tunix")
+    from grpo_tutorials.models.tiny import checkpoint
+    root, shipped = tmp_path_factory.mktemp("real"), checkpoint("gsm8k")
+    run = ["run", "gsm8k", "--scale", "smoke", "--steps", "2", "--eval-n", "16", "--out", root/"run"]
+    calls = {"run": [*run, "--json"], "again": run, "finished": [*run, "--resume"], "long prompt": [*run[:-1], root/"long", "--max-prompt-length", "8"],
+             "eval": ["eval", "gsm8k", "--scale", "smoke", "--model", "tiny", "--n", "16", "--k", "2", "--json"],
+             "eval adapter": ["eval", "gsm8k", "--scale", "smoke", "--model", shipped, "--adapter", root/"run/adapter", "--n", "16", "--json"],
+             "no accelerator": ["run", "gsm8k", "--scale", "full", "--data", "embedded", "--out", root/"full"],
+             "unknown model": ["run", "gsm8k", "--scale", "smoke", "--model", "./no-such-model", "--out", root/"unknown"]}
+    for name, missing in (("no tokenizer", "tokenizer.json"), ("no weights", "model.safetensors"), ("no template", "chat_template.jinja"), ("no config", "config.json")):
+        shutil.copytree(shipped, root/name)
+        (root/name/missing).unlink()
+        if name == "no template":
+            config = json.loads((root/name/"tokenizer_config.json").read_text())
+            (root/name/"tokenizer_config.json").write_text(json.dumps({k: v for k, v in config.items() if k != "chat_template"}))
+        calls[name] = ["run", "gsm8k", "--scale", "smoke", "--model", root/name, "--out", root/f"{name} run"]
+    code = """
+import json, sys
+from typer.testing import CliRunner
+from grpo_tutorials.cli import app
+for name, args in json.load(sys.stdin).items():
+    r = CliRunner().invoke(app, args)
+    bug = "" if r.exception is None or isinstance(r.exception, SystemExit) else repr(r.exception)
+    print(json.dumps([name, r.exit_code, r.stdout, r.stderr + bug]), flush=True)
+"""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", code], input=json.dumps({k: [str(a) for a in v] for k, v in calls.items()}), capture_output=True, text=True, timeout=600, env=env)
+    assert done.returncode == 0, done.stderr
+    return root, {name: subprocess.CompletedProcess(name, *rest) for name, *rest in (json.loads(x) for x in done.stdout.splitlines() if x.startswith('["'))}
+
+
+def test_a_real_run_and_its_adapter(real):
+    root, r = real
+    s = json.loads(r["run"].stdout)
+    assert s["steps"] == 2 and s["before"]["n"] == s["after"]["n"] == 16 and "train: 2/2" in r["run"].stderr, r["run"].stderr
+    assert {p.name for p in (root/"run").iterdir()} >= {"config.json", "metrics.jsonl", "samples.jsonl", "summary.json", "curves.png", "report.html", "checkpoints", "adapter"}
+    assert json.loads((root/"run/config.json").read_text())["command"][:3] == ["grpo-tutorials", "run", "gsm8k"]
+    one_line_last(r["again"], "already holds a run")
+    assert r["finished"].returncode == 0 and "is finished (2 steps)" in r["finished"].stdout
+    assert len(r["run"].stderr.splitlines()) < 15, "libraries talk into the progress"
+
+
+def test_eval_measures_the_same_as_the_run(real):
+    root, r = real
+    s, base, tuned = (json.loads(r[k].stdout) for k in ("run", "eval", "eval adapter"))
+    assert base["greedy"] == s["before"]["greedy"] and tuned["greedy"] == s["after"]["greedy"]
+    assert {"pass@1", "pass@2", "ci95", "sampled_ci95", "data"} <= set(base) and base["pass@1"] <= base["pass@2"]
+
+
+@pytest.mark.parametrize("name, words", [
+    ("no tokenizer", ["tokenizer"]), ("no weights", ["safetensors"]), ("no template", ["chat template"]), ("no config", ["config.json"]), ("unknown model", ["no-such-model", "--model"]),
+    ("long prompt", ["--max-prompt-length"]), ("no accelerator", ["accelerator", "--scale cpu"]),
+])
+def test_what_cannot_be_trained_is_one_line_and_leaves_no_folder(name, words, real):
+    root, r = real
+    error = r[name].stderr.splitlines()[-1]
+    assert r[name].returncode == 2 and error.startswith("error: ") and "Traceback" not in r[name].stderr, r[name].stderr
+    for w in words: assert w in error, error
+    assert not any((root/f).exists() for f in (f"{name} run", "unknown", "long", "full"))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals as here are POSIX")
+def test_ctrl_c_while_jax_works(tmp_path):
+    pytest.importorskip("tunix")
+    folder = tmp_path/"r"
+    p = subprocess.Popen([*PROGRAM, "run", "gsm8k", "--scale", "smoke", "--steps", "200", "--eval-n", "16", "--out", str(folder)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                         env={**os.environ, "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"})
+    wait_for_step(p, folder, 3)
+    p.send_signal(signal.SIGINT)
+    err = p.communicate(timeout=120)[1]
+    assert p.returncode == 2 and err.splitlines()[-1].startswith("error: interrupted") and "Traceback" not in err, err
+    assert not (folder/"lock").exists() and (folder/"checkpoints/step-000002/complete").exists()
+
+
+def test_a_missing_extra_is_one_line(tmp_path):
+    code = "import sys; sys.modules['tunix'] = sys.modules['jax'] = sys.modules['torch'] = None\nfrom grpo_tutorials.cli import main; main()"
+    for args, extra in ((["run", "gsm8k", "--out", str(tmp_path/"r")], "tunix"), (["eval", "gsm8k", "--model", "tiny"], "tunix"), (["tiny", "build", "--out", str(tmp_path/"t")], "trl")):
+        r = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True)
+        assert r.returncode == 2 and r.stderr.splitlines()[-1].startswith(f"error: needs: pip install 'grpo_tutorials[{extra}]'"), r.stderr
+    assert list(tmp_path.iterdir()) == []
