@@ -19,8 +19,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-# %% ../../nbs/core/04_rewards.ipynb #72cc1ceb
-from .answers import TAGS, Grade, Number, Tags, _gold, _match, _read, _single, _whole, answer_block, completion_text, strip_terminators, well_formed
+# %% ../../nbs/core/04_rewards.ipynb #baf0d24e
+from .answers import TAGS, Number, Reading, Tags, answer_block, completion_text, matches, read_gold, read_number, read_sentence, strip_terminators, well_formed
 
 # %% ../../nbs/core/04_rewards.ipynb #dc8f518b
 def _format_exact(
@@ -42,7 +42,7 @@ def _format_approximate(
     signs = [text.count(tag) == 1 for tag in tags] + [text.lstrip().startswith(tags.reasoning_start)]
     return sum(0.5 if sign else -0.5 for sign in signs)
 
-# %% ../../nbs/core/04_rewards.ipynb #e4055175
+# %% ../../nbs/core/04_rewards.ipynb #98ae973e
 def _near(
     gold: Number,
     pred: Number,
@@ -54,28 +54,28 @@ def _near(
 
 def _answer_check(
     text: str,      # one completion
-    gold: Any,      # the gold as `_gold` reads it
+    gold: Reading,  # as `read_gold` reads it
     tags: Tags,
 ) -> float:
     "3 for the value, a little for a near miss, minus for a wrong one; 0 where there is no answer block."
     block = answer_block(text, tags)
     if block is None: return 0.0
-    pred = _whole(block)
+    pred = read_number(block)
     if pred is None: return -0.5
-    if _match(gold, pred): return 3.0
+    if matches(gold, pred): return 3.0
     return 0.5 if _near(gold[0], pred[0], Fraction(1, 10)) else 0.25 if _near(gold[0], pred[0], Fraction(1, 5)) else -1.0
 
-# %% ../../nbs/core/04_rewards.ipynb #fc742611
+# %% ../../nbs/core/04_rewards.ipynb #168f197f
 def _number_check(
     text: str,      # one completion
-    gold: Any,      # the gold as `_gold` reads it
+    gold: Reading,  # as `read_gold` reads it
     tags: Tags,
 ) -> float:
     "1.5 where the one number in the answer block is the gold, else 0."
     block = answer_block(text, tags)
-    return 1.5 if block is not None and _match(gold, _whole(block) or _single(block)) else 0.0
+    return 1.5 if block is not None and matches(gold, read_number(block) or read_sentence(block)) else 0.0
 
-# %% ../../nbs/core/04_rewards.ipynb #df78bfe1
+# %% ../../nbs/core/04_rewards.ipynb #bae7e67c
 def _each(
     points: Callable,                         # of one text, one gold and the tags
     completions: Sequence,                    # strings or message lists
@@ -87,7 +87,7 @@ def _each(
     texts = [completion_text(c) for c in completions]
     answers = [answer] * len(texts) if answer is None or isinstance(answer, str) else list(answer)
     if len(answers) != len(texts): raise ValueError(f"{len(answers)} answers for {len(texts)} completions: give one answer for each")
-    golds = [_gold(a) for a in answers] if judged else answers
+    golds = [read_gold(a) for a in answers] if judged else answers
     return [None if judged and g is None else points(t, g, tags) for t, g in zip(texts, golds)]
 
 # %% ../../nbs/core/04_rewards.ipynb #a147e6f4
