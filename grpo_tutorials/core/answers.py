@@ -268,7 +268,7 @@ def _negate(number: Number) -> Number:
     "The number below zero; `-Decimal` would round to 28 digits."
     return number.copy_negate() if isinstance(number, Decimal) else -number
 
-# %% ../../nbs/core/03_answers.ipynb #d34431c8
+# %% ../../nbs/core/03_answers.ipynb #41fae305
 LIMIT = 20_000   # characters that are looked at, at most
 _SPAN = 1_000    # characters within which decoration is undone: what is longer is no label, number and unit
 
@@ -280,6 +280,7 @@ _LABEL = re.compile(r"""(?: [^\d:=<>]{0,80}: )?+
   [-+$(\[{"'“”«\s}\])]*+""", re.VERBOSE | re.IGNORECASE)
 _UNIT = re.compile(r"(?: [^0-9+*×÷=<>^\\±√π∞|≤≥≠·@#&_~\0-] | -(?=[A-Za-z]) | (?<=/)- )*+", re.VERBOSE)
 
+# %% ../../nbs/core/03_answers.ipynb #09acfb46
 def _side(text: str) -> str:
     "The last side of an equation that holds a digit; an inequality stays whole (and is refused)."
     if re.search(r"[<>!≤≥≠]", text): return text
@@ -305,7 +306,7 @@ def read_number(
     before, after = text[:found[0].start()], text[found[0].end():]
     return _number_at(text, found[0], True) if _LABEL.fullmatch(before) and _UNIT.fullmatch(after) else None
 
-# %% ../../nbs/core/03_answers.ipynb #5d5dac97
+# %% ../../nbs/core/03_answers.ipynb #efeca7ab
 def parse_number(
     text: str,            # "$1,234.00", "**73**", "2 2/3", "x = 5", "18 dollars/day"; longer than 20,000 characters is refused
 ) -> Number | None:       # exact; None where the text is not one number
@@ -313,7 +314,7 @@ def parse_number(
     found = read_number(text)
     return found[0] if found else None
 
-# %% ../../nbs/core/03_answers.ipynb #c888e119
+# %% ../../nbs/core/03_answers.ipynb #b988d9aa
 def _same(a: Number, b: Number) -> bool:
     "Exact equality, or a decimal that spells a non-terminating fraction as well as its digits can."
     if a == b: return True
@@ -332,7 +333,7 @@ def _terminates(denominator: int) -> bool:
     "Whether a fraction in lowest terms has a finite decimal."
     return pow(10, denominator.bit_length(), denominator) == 0
 
-# %% ../../nbs/core/03_answers.ipynb #8769aac6
+# %% ../../nbs/core/03_answers.ipynb #7db67f63
 def _read(x: Any) -> Reading | None:
     "A number and whether it is a percentage, from a text or from a number; a float counts as the decimal it prints."
     if isinstance(x, str): return read_number(x)
@@ -358,7 +359,7 @@ def equal(
     "Whether both spell the same value; exact, and no text can make it raise."
     return matches(_read(gold), _read(pred))
 
-# %% ../../nbs/core/03_answers.ipynb #53c6d8a7
+# %% ../../nbs/core/03_answers.ipynb #eeb124eb
 def _elements(x: str | Iterable, cut: str) -> list[Number | None]:
     "The members of a set given as a text, split at the pattern `cut`, or as a collection."
     parts = [x] if isinstance(x, (Integral, Fraction, Decimal, float)) else x
@@ -376,7 +377,7 @@ def equal_set(
         if a and None not in a and None not in b and set(a) == set(b): return True
     return False
 
-# %% ../../nbs/core/03_answers.ipynb #b3eeaed9
+# %% ../../nbs/core/03_answers.ipynb #efa124e3
 def spell(
     number: Number | None,    # what `parse_number` gives
 ) -> str | None:              # "70000", "2.5", "8/3"; None for None
@@ -391,7 +392,7 @@ def normalize(
     number = parse_number(text)
     return " ".join((_plain(text) if len(text) <= _SPAN else text[:LIMIT]).split()) if number is None else spell(number)
 
-# %% ../../nbs/core/03_answers.ipynb #ba75195d
+# %% ../../nbs/core/03_answers.ipynb #e1370da5
 _ENDS = re.compile("|".join(map(re.escape, ["<end_of_turn>", "<turn|>", "<eos>", "</s>", "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>"])))
 
 def strip_terminators(
@@ -415,7 +416,7 @@ def until_eos(
         kept.append(int(i))
     return kept
 
-# %% ../../nbs/core/03_answers.ipynb #455249ed
+# %% ../../nbs/core/03_answers.ipynb #2e2748ac
 @lru_cache(maxsize=64)
 def _marks(tags: Tags) -> re.Pattern:
     "A pattern that finds each tag; a longer one first, so that a tag inside another is not counted twice."
@@ -433,7 +434,7 @@ def well_formed(
     filled = text[a.end():b.start()].strip() and text[c.end():d.start()].strip()
     return bool(filled) and not (text[:a.start()] + text[b.end():c.start()] + text[d.end():]).strip()
 
-# %% ../../nbs/core/03_answers.ipynb #1c245742
+# %% ../../nbs/core/03_answers.ipynb #0cc4834c
 def tail_length(
     completion: str | list,    # a string or messages
     tags: Tags = TAGS,
@@ -454,7 +455,7 @@ def answer_block(
     if [m[0] for m in marks] != [tags.answer_start, tags.answer_end] or text[marks[1].end():].strip(): return None
     return text[marks[0].end():marks[1].start()]
 
-# %% ../../nbs/core/03_answers.ipynb #87f62e7e
+# %% ../../nbs/core/03_answers.ipynb #d42e6767
 class Found(NamedTuple):
     "Where an answer stood and what it said."
     place: str                  # "tag", "mark" (####), "box", "text", or "" where nothing was found
@@ -477,7 +478,7 @@ def read_sentence(
     found = list(_CHUNK.finditer(text))
     return _number_at(text, found[0], True) if len(found) == 1 else None
 
-# %% ../../nbs/core/03_answers.ipynb #382fcad7
+# %% ../../nbs/core/03_answers.ipynb #cefbe16d
 @lru_cache(maxsize=64)
 def _misspelt(tag: str) -> re.Pattern | None:
     "A tag in another case or with spaces in it; None for a tag that is a plain word."
@@ -494,7 +495,7 @@ def _tagged(text: str, tags: Tags) -> Found | None:
     near = _misspelt(tags.answer_start)
     return Found("tag", None, None, False) if tags.answer_start in text or (near and near.search(text)) else None
 
-# %% ../../nbs/core/03_answers.ipynb #8f77aef8
+# %% ../../nbs/core/03_answers.ipynb #cfd48a8f
 _HASH = re.compile(r"(?<!#)####(?!#)")
 
 def _after_mark(text: str) -> Found | None:
@@ -512,7 +513,7 @@ def _marked(text: str) -> Found | None:
     ends = [m.end() for m in _HASH.finditer(text)][-20:]
     return next((found for end in reversed(ends) if (found := _after_mark(text[end:end + LIMIT]))), None)
 
-# %% ../../nbs/core/03_answers.ipynb #e6a403da
+# %% ../../nbs/core/03_answers.ipynb #5f23259d
 _TOKEN = re.compile(r"\s*([-+]?\$?\d[\d.,/]*)")
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])(\s*\{)?|\\.|[{}]", re.DOTALL)
 
@@ -529,7 +530,7 @@ def _boxed(text: str) -> Found | None:
         elif m[0] == "}" and opened and (start := opened.pop()) is not None: best = max(best, (start, text[start:m.start()]))
     return _found("box", best[1]) if seen else None
 
-# %% ../../nbs/core/03_answers.ipynb #bff1eb74
+# %% ../../nbs/core/03_answers.ipynb #16c742a4
 _DIGIT = re.compile(r"(?<![A-Za-z0-9])[\d¼½¾⅐-⅞]|[\0-\x08\x0b\x0c\x0e-\x1f\\][A-Za-z]+\d")
 
 def _last(text: str) -> Found | None:
@@ -543,7 +544,7 @@ def _last(text: str) -> Found | None:
         return Found("text", line, None if len(line) == LIMIT else _long(line.split()[-1]), False)    # its head was cut off
     return None
 
-# %% ../../nbs/core/03_answers.ipynb #3cc78da9
+# %% ../../nbs/core/03_answers.ipynb #791dd853
 def find_answer(
     text: str,            # a completion
     tags: Tags = TAGS,
@@ -563,7 +564,7 @@ def extract_number(
     found = find_answer(text, tags).number
     return found[0] if found else None
 
-# %% ../../nbs/core/03_answers.ipynb #b3e28bb5
+# %% ../../nbs/core/03_answers.ipynb #5747a4f9
 def extract_answer(
     text: str,            # a completion
     tags: Tags = TAGS,
@@ -573,7 +574,7 @@ def extract_answer(
     if found.place == "text": return spell(found.number[0]) if found.number else None
     return found.content.strip() if found.content else None
 
-# %% ../../nbs/core/03_answers.ipynb #bc8d0a3d
+# %% ../../nbs/core/03_answers.ipynb #85145470
 def read_gold(
     answer: Any,            # a GSM8K solution, a text, or a number
 ) -> Reading | None:        # (value, percent)
@@ -597,7 +598,7 @@ def clean_solution(
     if not mark: steps, answer = text, ""
     return re.sub(r"<<[^<>\n]*>>", "", steps).strip(), answer.strip() or None
 
-# %% ../../nbs/core/03_answers.ipynb #2546d83b
+# %% ../../nbs/core/03_answers.ipynb #52373f73
 def grade_number(
     completion: str | list,    # a string or messages
     answer: str | Number,      # the gold: a solution with ####, or the number; one that cannot be read raises ValueError
@@ -611,7 +612,7 @@ def grade_number(
     form, lenient = well_formed(text, tags), matches(right, found.number)
     return Grade(spell(found.number[0]) if found.number else None, form, form and lenient and found.exact and found.place == "tag", lenient)
 
-# %% ../../nbs/core/03_answers.ipynb #c57c3d34
+# %% ../../nbs/core/03_answers.ipynb #5df84225
 _TIDY = [(re.compile(pattern), new) for pattern, new in [
     (r"\\(?:left|right|displaystyle|limits)(?![A-Za-z])|\\!|\\?\$|\\?%", ""),
     (r"\\[,;: ]|~|\\q?quad(?![A-Za-z])|\\[()]", " "),
@@ -629,7 +630,7 @@ def _tidy(text: str) -> str:
     for pattern, new in _TIDY: text = pattern.sub(new, text)
     return text.strip(" \n.")
 
-# %% ../../nbs/core/03_answers.ipynb #25a57071
+# %% ../../nbs/core/03_answers.ipynb #29abd8a0
 _SEPARATOR = re.compile(r"\\?[()\[\]{}]|;|,|\b(?:or|and)\b")
 
 def _members(text: str) -> tuple[str, list[str]] | None:
@@ -649,7 +650,7 @@ def _members(text: str) -> tuple[str, list[str]] | None:
     brackets = text[start - 1] + text[-1] if framed else ""
     return (brackets, members) if len(members) > 1 or text.startswith(r"\{") and framed else None
 
-# %% ../../nbs/core/03_answers.ipynb #1eb86f77
+# %% ../../nbs/core/03_answers.ipynb #1ed9e836
 _NAMED = re.compile(r"\s*([A-Za-z](?:_\{?\w{1,9}\}?)?|[A-Za-z]\([A-Za-z]\))\s*(?:=|\\in(?![A-Za-z]))(?!=)")
 _RELATION = re.compile(r"[<>≤≥≠]|\\(?:leq?|geq?|lt|gt|neq?)(?![A-Za-z])")
 _TOWER = re.compile(r"\d\s{0,4}(?:\^|\*\*)\s{0,4}[{(]?\s{0,4}-?(?:\d{4,}|\d+\s{0,4}[})]?\s{0,4}(?:\^|\*\*))|\d{4,}\s{0,4}!|!\s{0,4}!")
@@ -671,7 +672,7 @@ def compare(
         if not x or len(x) > _SPAN or _WORDS.fullmatch(x) or _TOWER.search(x) or re.search(r"\d:\d", x): return False
     return _compare_parts(g, p, ask)
 
-# %% ../../nbs/core/03_answers.ipynb #724aac56
+# %% ../../nbs/core/03_answers.ipynb #aa774d0b
 def _compare_parts(g: str, p: str, ask: Callable) -> bool | None:
     "Compare two tidy formulas by their outermost structure."
     if "±" in g + p:
@@ -688,7 +689,7 @@ def _compare_parts(g: str, p: str, ask: Callable) -> bool | None:
     if (m or n) and not _RELATION.search(g + p): return False        # a list and one expression
     return ask(g, p)
 
-# %% ../../nbs/core/03_answers.ipynb #90bc9b58
+# %% ../../nbs/core/03_answers.ipynb #ad47ff2d
 def _compare_members(open_g: str, g: list[str], open_p: str, p: list[str], ask: Callable) -> bool | None:
     "Sets and bare lists in any order, intervals and tuples in theirs, with the same brackets."
     loose = {open_g, open_p} <= {"", "{}"}
@@ -702,7 +703,7 @@ def _compare_members(open_g: str, g: list[str], open_p: str, p: list[str], ask: 
         else: return False
     return None if unsure else True
 
-# %% ../../nbs/core/03_answers.ipynb #8f65d2d4
+# %% ../../nbs/core/03_answers.ipynb #1a80e2bb
 def _judge(gold: str, pred: str) -> bool:
     "One expression against another, by math-verify; runs in the worker only."
     import sympy
@@ -721,6 +722,7 @@ def _judge(gold: str, pred: str) -> bool:
     a, b = tree(gold), tree(pred)
     return a is not None and b is not None and bool(verify(a, b, **fine))
 
+# %% ../../nbs/core/03_answers.ipynb #e54b3719
 def serve_math() -> None:
     "What the worker does: a JSON line in, a JSON line out, until its parent is gone."
     import faulthandler
@@ -738,7 +740,7 @@ def serve_math() -> None:
         faulthandler.cancel_dump_traceback_later()
         print(json.dumps(verdict), file=out, flush=True)
 
-# %% ../../nbs/core/03_answers.ipynb #6d290264
+# %% ../../nbs/core/03_answers.ipynb #87af54bd
 class _Worker:
     "A process that answers JSON lines, and the thread that listens to it."
 
@@ -780,7 +782,7 @@ class _Worker:
         self.process.wait()
         self.process.stdin.close()
 
-# %% ../../nbs/core/03_answers.ipynb #bbf58128
+# %% ../../nbs/core/03_answers.ipynb #7397f320
 class MathVerifier:
     "One warm math-verify process, killed when it takes too long and started anew; safe from any thread."
 
@@ -803,7 +805,7 @@ class MathVerifier:
             if self._worker is not None: self._worker.kill()
             self._worker = None
 
-# %% ../../nbs/core/03_answers.ipynb #fae676d1
+# %% ../../nbs/core/03_answers.ipynb #a7a05161
 _VERIFIER = MathVerifier()
 atexit.register(_VERIFIER.close)
 
