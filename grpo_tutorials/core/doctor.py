@@ -247,11 +247,11 @@ def verdict(record: Record) -> str:
     broken = [f for f in found.values() if f.severity == "fail" and f.name not in ("got worse", "reward up, held-out flat")]
     cause = f"; likely cause: {broken[0].name} ({broken[0].evidence})" if broken else ""
     if "not measured" in found: return f"not measured: {found['not measured'].evidence.partition(': ')[2]}{cause}"
-    if "format only" in found: return f"learned the form, not the answers: {sentence(record)}; {found['format only'].evidence.partition(', ')[2]}"
+    if "format only" in found: return f"learned the form, and no more is shown: {sentence(record)}; {found['format only'].evidence.partition(', ')[2]}"
     if "learned" in found: return f"learned: {sentence(record)}" + (f"; but mind: {broken[0].name} ({broken[0].evidence})" if broken else "")
     if "got worse" in found: return f"got worse: {sentence(record)}{cause}"
     up = "; the training reward did rise" if "reward up, held-out flat" in found else ""
-    return f"no sign of learning: {sentence(record)}{cause or up}"
+    return f"not shown to have learned: {sentence(record)}{cause or up}"
 
 # %% ../../nbs/core/08_doctor.ipynb #a18148f2
 def as_text(findings: Sequence[Finding]) -> str:
