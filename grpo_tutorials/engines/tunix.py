@@ -71,11 +71,12 @@ def tunix_config(
         global_base_frequency=int(c.get("rope_theta") or rope.get("full_attention", {}).get("rope_theta", 1_000_000)),
         param_dtype=dtype)
 
-# %% ../../nbs/engines/01_tunix.ipynb #738a8b50
+# %% ../../nbs/engines/01_tunix.ipynb #1bbbd791
 def make_mesh(
     shape: tuple[int, int] = (1, 1),     # devices as (fsdp, tp)
 ) -> jax.sharding.Mesh:
     "The devices of a run, laid out as Tunix names them."
+    if jax.process_count() > 1: raise Unavailable("this engine runs in one process: Tunix's learner needs the same batch in each of several, which nothing here guarantees yet")
     if math.prod(shape) > jax.device_count():
         raise Unavailable(f"the mesh {shape} needs {math.prod(shape)} devices and JAX sees {jax.device_count()}: choose a smaller mesh")
     return jax.make_mesh(shape, ("fsdp", "tp"), axis_types=(jax.sharding.AxisType.Auto,) * 2, devices=jax.devices()[:math.prod(shape)])
