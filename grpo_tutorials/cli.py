@@ -114,7 +114,10 @@ NUMBERS = {
     "temperature": "Of the rollouts.", "top_k": "Sample from the k likeliest tokens; 0: off.", "top_p": "Sample from this much probability; 1: off.",
     "max_grad_norm": "The gradient is clipped to this norm.", "adam_b1": "AdamW's first decay.", "adam_b2": "AdamW's second decay.",
     "weight_decay": "AdamW's weight decay.", "save_steps": "A checkpoint every so many steps.", "dtype": "float32 or bfloat16.",
-    "mesh": "Devices, data and tensor parallel.",
+    "mesh": "Devices, data and tensor parallel.", "loss_type": "Averages tokens: grpo, bnpo, dr_grpo or dapo.",
+    "epsilon_high": "Clip range upwards; 0: epsilon.", "delta": "Cut off ratios above this; 0: off.",
+    "mask_truncated": "Keep cut-off completions out of the loss.", "optim": "adamw, or adamw_8bit on a GPU.",
+    "micro_batch": "Completions in one pass; 0: all at once.",
 }
 
 # %% ../nbs/cli.ipynb #b9f4a088
@@ -123,7 +126,7 @@ def numbers_of_scale(
 ) -> Callable:
     "Give a command one option for each number; it receives them as keyword arguments, None where not given."
     types = {f.name: f.type for f in fields(Scale)}
-    option = lambda n: Annotated[Optional[types[n]], typer.Option(help=NUMBERS[n], metavar={int: "N", float: "X", str: "NAME"}.get(types[n], "FSDP TP"))]
+    option = lambda n: Annotated[Optional[types[n]], typer.Option(help=NUMBERS[n], metavar={int: "N", float: "X", str: "NAME", bool: None}.get(types[n], "FSDP TP"))]
     def decorate(f: Callable) -> Callable:
         own = [p for p in inspect.signature(f).parameters.values() if p.kind is not p.VAR_KEYWORD]
         ours = [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option(n)) for n in names or NUMBERS]

@@ -8,16 +8,18 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/core/runs.html.md"""
 __all__ = ['SILENT', 'PACKAGES', 'METRICS', 'PHASES', 'STAGES', 'FREE', 'ADDED', 'write', 'finite', 'dumps', 'append',
            'read_jsonl', 'keep_lines', 'started', 'running', 'lock_owner', 'one_at_a_time', 'versions', 'git_commit',
            'machine', 'provenance', 'plain', 'differences', 'checkpoint_folders', 'remove', 'saving', 'due',
-           'time_left', 'clock', 'metrics_line', 'check_same', 'set_aside', 'read_json', 'claim', 'complete_summary',
-           'Reading', 'Recording', 'Resuming', 'Run', 'default_path', 'newest_path', 'command']
+           'time_left', 'clock', 'metrics_line', 'completed', 'check_same', 'set_aside', 'read_json', 'claim',
+           'complete_summary', 'Reading', 'Recording', 'Resuming', 'Run', 'default_path', 'newest_path', 'command']
 
 # %% ../../nbs/core/07_runs.ipynb #b587eea1
 import importlib.metadata, importlib.util, json, math, os, platform, shlex, shutil, socket, statistics, subprocess, sys, time, uuid, weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
+
+from .scale import Scale
 
 # %% ../../nbs/core/07_runs.ipynb #0a0871e9
 def write(
@@ -287,6 +289,13 @@ def metrics_line(
 FREE = ("steps", "command", "out")                                # may differ when a run goes on
 ADDED = ("date", "machine", "git", "versions", "resumed")       # added to the settings by `provenance`
 
+def completed(
+    config: dict[str, Any],   # config.json of a folder
+) -> dict[str, Any]:          # a copy
+    "A run from before `Scale` had all of its numbers ran with the defaults of those that it lacks."
+    if not isinstance(config.get("numbers"), dict): return config
+    return config | dict(numbers=plain({f.name: f.default for f in fields(Scale) if f.default is not MISSING}) | config["numbers"])
+
 def check_same(
     old: dict[str, Any],      # config.json of the folder
     new: dict[str, Any],      # settings asked for now
@@ -295,7 +304,7 @@ def check_same(
     "Raise where a run would go on with other settings than it began with; the number of steps may change."
     strip = lambda c: {k: v for k, v in c.items() if k not in ADDED}
     notes = []
-    for name, a, b in differences(strip(old), strip(new)):
+    for name, a, b in differences(strip(completed(old)), strip(new)):
         if name.rpartition(".")[2] not in FREE:
             raise ValueError(f"{path} was begun with {name} {a!r}, not {b!r}: resume with the same settings, or choose another --out")
         if name.endswith("steps"): notes.append(f"{name} is now {b} (it was {a}); schedules that depend on it follow the new number")
