@@ -11,9 +11,9 @@ __all__ = ['LORA_MODULES', 'NAME', 'compile_cache', 'tunix_config', 'make_mesh',
            'step_metrics', 'make_learner', 'eval_batch', 'Policy', 'Memory', 'memory', 'hub_config', 'fetch_model',
            'preflight', 'evaluation', 'hf_tensors', 'export', 'training_rows', 'load_policy', 'train']
 
-# %% ../../nbs/engines/01_tunix.ipynb #8e507db0
+# %% ../../nbs/engines/01_tunix.ipynb #d7ce2e41
 from ..core.scale import Scale, Unavailable, need
-need("tunix.rl.rl_cluster", "tunix")   # one line that names the extra, before anything else fails
+_ = need("tunix.rl.rl_cluster", "tunix")   # one line that names the extra, before anything else fails
 
 # %% ../../nbs/engines/01_tunix.ipynb #30b51761
 import dataclasses, math, os, re, shutil, time
