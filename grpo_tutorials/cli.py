@@ -6,12 +6,13 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/cli.html.md"""
 
 # %% auto #0
 __all__ = ['PROGRAM', 'app', 'NUMBERS', 'Task', 'EngineName', 'ScaleName', 'Data', 'Seed', 'Json', 'EXAMPLE', 'templates',
-           'tinies', 'Stopped', 'explain', 'usage', 'let_go', 'Commands', 'root', 'main', 'numbers_of_scale', 'console',
-           'grid', 'say', 'newest_reward', 'Watch', 'bar_columns', 'Bars', 'watching', 'share', 'span', 'points',
-           'outcome_rows', 'kind_rows', 'show_outcome', 'introduce', 'run_folder', 'how_to_go_on', 'forget_empty',
-           'finished', 'train_in', 'run_command', 'evaluation_rows', 'folder_of', 'eval_command', 'read_row',
-           'grade_row', 'grade_lines', 'grade_command', 'read_messages', 'conversation', 'templates_root',
-           'render_command', 'newest_run', 'doctor_command', 'tinies_root', 'build_command']
+           'boxes', 'tinies', 'Stopped', 'explain', 'usage', 'let_go', 'Commands', 'root', 'main', 'numbers_of_scale',
+           'console', 'grid', 'say', 'newest_reward', 'Watch', 'bar_columns', 'Bars', 'watching', 'share', 'span',
+           'points', 'outcome_rows', 'kind_rows', 'show_outcome', 'introduce', 'run_folder', 'how_to_go_on',
+           'forget_empty', 'finished', 'train_in', 'run_command', 'evaluation_rows', 'folder_of', 'eval_command',
+           'read_row', 'grade_row', 'grade_lines', 'grade_command', 'read_messages', 'conversation', 'templates_root',
+           'render_command', 'newest_run', 'doctor_command', 'read_program', 'play_command', 'boxes_root',
+           'check_command', 'tinies_root', 'build_command']
 
 # %% ../nbs/cli.ipynb #3c805044
 import errno, inspect, json, os, shlex, shutil, signal, sys, threading, time
@@ -656,6 +657,69 @@ def doctor_command(
         for f in findings:
             say(grid([(f.severity.rjust(4), Text.assemble((f.name, colour[f.severity]), ": ", f.evidence, ("\n" + f.mend, "dim")))]))
     if bad: raise typer.Exit(1)
+
+# %% ../nbs/cli.ipynb #e4e3f899
+def read_program(
+    source: str,      # a file, or - for stdin
+) -> str:             # Python; of a completion with fences, the code in it
+    "The program in a file."
+    from grpo_tutorials.core.sandbox import read_code
+    from grpo_tutorials.tasks.sudoku import extract_code
+    try: text = (sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()).decode("utf-8-sig")
+    except FileNotFoundError: raise FileNotFoundError(f"no file {source}: give a Python file that defines strategy(board, initial), or - for stdin") from None
+    except UnicodeDecodeError: raise ValueError(f"{'stdin' if source == '-' else source}: not text in UTF-8, so no program") from None
+    return text if read_code(text).invalid is None else extract_code(text) or text
+
+# %% ../nbs/cli.ipynb #0d931fdb
+@app.command("play")
+def play_command(
+    task: Annotated[str, typer.Argument(metavar="sudoku", help="The task whose programs are played.", show_default=False)],
+    source: Annotated[str, typer.Argument(metavar="FILE", help="Defines strategy(board, initial); - for stdin.", show_default=False)],
+    difficulty: Annotated[int, typer.Option(metavar="N", help="Empty cells of the puzzle.")] = 40,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Which puzzle.")] = 0,
+    timeout: Annotated[float, typer.Option(metavar="S", help="Seconds of processor time.")] = 1.0,
+    as_json: Json = False,
+) -> None:
+    """Play one program in the sandbox; the outcome is one line of JSON.
+
+    \b
+    grpo-tutorials play sudoku strategy.py --difficulty 30 --seed 7
+    grpo-tutorials play sudoku - < completion.txt
+    """
+    if task != "sudoku": raise ValueError(f"nothing to play for {task!r}: sudoku is the task whose answers are programs")
+    from grpo_tutorials.core.sandbox import Job, Sandbox
+    from grpo_tutorials.tasks.sudoku import puzzle
+    job = Job(read_program(source), puzzle(difficulty, seed))
+    with Sandbox(timeout, workers=1) as box:
+        played = box.play([job])[0]
+        for note in box.notes: print(f"note: {note}", file=sys.stderr)
+    print(json.dumps(played.as_dict()))
+    if played.outcome == "sandbox_error": raise typer.Exit(1)
+
+# %% ../nbs/cli.ipynb #4b599e92
+boxes = typer.Typer(cls=TyperGroup, rich_markup_mode=None)
+app.add_typer(boxes, name="sandbox", help="What holds the programs that the model writes.")
+
+@boxes.callback(invoke_without_command=True)
+def boxes_root(ctx: typer.Context) -> None:
+    "What holds the programs that the model writes."
+    if ctx.invoked_subcommand is None: print(ctx.get_help())
+
+@boxes.command("check")
+def check_command(as_json: Json = False) -> None:
+    """Try every layer of the sandbox on this machine.
+
+    \b
+    grpo-tutorials sandbox check
+    """
+    from grpo_tutorials.core.sandbox import check
+    layers = check()
+    if as_json: print(json.dumps([x._asdict() for x in layers]))
+    else:
+        from rich.text import Text
+        marks = {True: ("holds", "green"), False: ("FAILS", "bold red"), None: ("  -  ", "dim")}
+        for x in layers: say(grid([(marks[x.holds][0], Text.assemble((x.name, marks[x.holds][1]), f": {x.tried}", (f"\n{x.evidence}", "dim")))]))
+    if any(x.holds is False for x in layers): raise typer.Exit(1)
 
 # %% ../nbs/cli.ipynb #a197c251
 tinies = typer.Typer(cls=TyperGroup, rich_markup_mode=None)
