@@ -53,6 +53,7 @@ class Task:
     default_engine: str = "tunix"
     headline: str = "greedy"                           # the accuracy that a run is judged by: greedy or sampled
     size: Callable[[str], int] | None = None           # split -> how many distinct rows there are; None: no end to them
+    lora_values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)                 # scale -> changes where an adapter is asked for and the preset has none
 
     def __post_init__(self): check_task(self)
 
@@ -67,7 +68,9 @@ class Task:
         if name not in self.scales: raise ValueError(f"{self.name} has no scale {name!r}: choose one of {', '.join(self.scales)}")
         known = {*engine_names(), *(e for _, e in self.engine_values)}
         if engine not in known: raise ValueError(f"unknown engine {engine!r}: choose one of {', '.join(sorted(known))}")
-        return override(override(self.scales[name], **self.engine_values.get((name, engine), {})), **changes)
+        preset = override(self.scales[name], **self.engine_values.get((name, engine), {}))
+        if changes.get("lora_rank") and not preset.lora_rank: preset = override(preset, lora_rank=changes["lora_rank"], **self.lora_values.get(name, {}))
+        return override(preset, **changes)
 
 # %% ../../nbs/tasks/00_task.ipynb #d0cb1b1e
 def check_task(t: "Task") -> None:
@@ -78,8 +81,8 @@ def check_task(t: "Task") -> None:
     names = [getattr(f, "__name__", None) for f in t.rewards]
     if None in names or len(set(names)) < len(names): raise ValueError(f"task {t.name}: each reward needs a __name__ of its own (they are columns of metrics.jsonl), not {names}")
     if t.headline not in ("greedy", "sampled"): raise ValueError(f"task {t.name}: headline is {t.headline!r}, choose greedy or sampled")
-    if unknown := {*t.scales, *(s for s, _ in t.engine_values)} - set(SCALES): raise ValueError(f"task {t.name}: unknown scale {unknown.pop()!r}, choose from {', '.join(SCALES)}")
-    for (s, _), values in t.engine_values.items():
+    if unknown := {*t.scales, *(s for s, _ in t.engine_values), *t.lora_values} - set(SCALES): raise ValueError(f"task {t.name}: unknown scale {unknown.pop()!r}, choose from {', '.join(SCALES)}")
+    for s, values in [*((s, v) for (s, _), v in t.engine_values.items()), *t.lora_values.items()]:
         if s in t.scales: override(t.scales[s], **values)
 
 # %% ../../nbs/tasks/00_task.ipynb #9b9b5bbc
