@@ -8,12 +8,12 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/core/scale.html.md"""
 __all__ = ['SCALES', 'Scale', 'check_scale', 'scale_name', 'override', 'refuse', 'Unavailable', 'need']
 
 # %% ../../nbs/core/00_scale.ipynb #d999d8ce
-import os
+import math, os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-# %% ../../nbs/core/00_scale.ipynb #b83cd652
+# %% ../../nbs/core/00_scale.ipynb #cbe483c1
 @dataclass(frozen=True)
 class Scale:
     "Every number that changes between a laptop and an accelerator."
@@ -31,7 +31,7 @@ class Scale:
     beta: float = 0.0              # weight of the KL to the reference policy
     epsilon: float = 0.2           # clip range of the ratio
     lora_rank: int = 0             # 0: train the full weights
-    lora_alpha: float = 0.0        # the adapter is scaled by alpha / rank
+    lora_alpha: float = 0.0        # the adapter is scaled by alpha / rank; 0: twice the rank
     temperature: float = 1.0       # of the rollouts
     top_k: int = 0                 # 0: off
     top_p: float = 1.0             # 1: off
@@ -49,20 +49,29 @@ class Scale:
     optim: str = "adamw"           # adamw, or adamw_8bit: moments in 8 bits, on a GPU
     micro_batch: int = 0           # completions in one forward and backward pass; 0: all of a step at once
 
-    def __post_init__(self): check_scale(self)
+    def __post_init__(self):
+        if self.lora_rank and not self.lora_alpha: object.__setattr__(self, "lora_alpha", 2.0 * self.lora_rank)     # times 0 it would never learn
+        check_scale(self)
 
     @property
     def completions_per_step(self) -> int: return self.prompts_per_step * self.group_size
 
-# %% ../../nbs/core/00_scale.ipynb #481b9087
+# %% ../../nbs/core/00_scale.ipynb #0a2402be
 def check_scale(s: "Scale") -> None:
     "Raise a one-line ValueError that names the first number that cannot work."
+    for f in fields(s):
+        v = getattr(s, f.name)
+        if isinstance(v, float) and not math.isfinite(v): raise ValueError(f"{f.name} is {v}: it must be a finite number")
     if s.group_size < 2: raise ValueError(f"group_size is {s.group_size}: GRPO compares siblings, so give it at least 2 completions a prompt")
     for f in ("max_prompt_length", "max_completion_length", "prompts_per_step", "eval_n", "save_steps"):
         if getattr(s, f) < 1: raise ValueError(f"{f} is {getattr(s, f)}: it must be at least 1")
-    for f in ("steps", "lora_rank", "beta", "top_k", "weight_decay", "epsilon_high", "delta", "micro_batch"):
+    for f in ("steps", "lora_rank", "lora_alpha", "beta", "top_k", "weight_decay", "epsilon_high", "delta", "micro_batch"):
         if getattr(s, f) < 0: raise ValueError(f"{f} is {getattr(s, f)}: it must not be negative")
     if not 0 < s.epsilon < 1: raise ValueError(f"epsilon is {s.epsilon}: the clip range lies between 0 and 1")
+    if s.lora_rank and s.lora_alpha <= 0: raise ValueError(f"lora_alpha is {s.lora_alpha} at rank {s.lora_rank}: the adapter is scaled by alpha / rank, so give it more than 0")
+    for f in ("adam_b1", "adam_b2"):
+        if not 0 <= getattr(s, f) < 1: raise ValueError(f"{f} is {getattr(s, f)}: it lies from 0 to below 1")
+    if s.max_grad_norm <= 0: raise ValueError(f"max_grad_norm is {s.max_grad_norm}: it must be above 0")
     if s.learning_rate <= 0: raise ValueError(f"learning_rate is {s.learning_rate}: it must be above 0")
     if s.temperature <= 0: raise ValueError(f"temperature is {s.temperature}: rollouts need a temperature above 0")
     if not 0 < s.top_p <= 1: raise ValueError(f"top_p is {s.top_p}: it lies in (0, 1], and 1 is off")
@@ -70,7 +79,8 @@ def check_scale(s: "Scale") -> None:
     if s.schedule not in ("cosine", "linear", "constant"): raise ValueError(f"schedule is {s.schedule!r}: choose cosine, linear or constant")
     for f, choices in (("dtype", ("float32", "bfloat16")), ("loss_type", ("grpo", "bnpo", "dr_grpo", "dapo")), ("optim", ("adamw", "adamw_8bit"))):
         if getattr(s, f) not in choices: raise ValueError(f"{f} is {getattr(s, f)!r}: choose {', '.join(choices[:-1])} or {choices[-1]}")
-    if 0 < s.delta <= 1: raise ValueError(f"delta is {s.delta}: it cuts off ratios above 1, so give it more than 1, or 0 for off")
+    top = 1 + (s.epsilon_high or s.epsilon)
+    if 0 < s.delta <= top: raise ValueError(f"delta is {s.delta}: it caps ratios beyond the clip range, so give it more than {top:g}, or 0 for off")
     if s.micro_batch and s.completions_per_step % s.micro_batch: raise ValueError(f"micro_batch is {s.micro_batch}: it must divide the {s.completions_per_step} completions of a step")
 
 # %% ../../nbs/core/00_scale.ipynb #3b230e61
