@@ -201,12 +201,16 @@ def replay(
         kept.append(tuple(move))
     return Replay(tuple(kept), None, board)
 
-# %% ../../nbs/core/05_sandbox.ipynb #08a4dccb
+# %% ../../nbs/core/05_sandbox.ipynb #48e18028
 def _moves(page: bytes) -> Iterator[tuple[int, int, int]]:
     "The moves in a page: three bytes each, up to the first without a digit."
     for at in range(zygote.MOVES, zygote.PAGE, 3):
         if not page[at + 2]: return
         yield tuple(page[at:at + 3])
+
+def _text(page: bytes) -> str:
+    "Text that a program may have written: printable characters of ASCII."
+    return "".join(c if c.isprintable() else " " for c in page.rstrip(b"\0").decode("ascii", "replace").replace("\ufffd", "?"))
 
 def judge(
     job: Job,
@@ -215,14 +219,14 @@ def judge(
     "What became of a program, from what the kernel says of its process and from its moves."
     status, cpu, _, late, setup, page = zygote.ANSWER.unpack(answer)
     if late and chr(late) in "RD": return None              # it would have gone on, had it been given a processor
-    if not setup[0]: return Played("sandbox_error", detail=setup[1:].rstrip(b"\0").decode("ascii", "replace") or "the confined process did not come to be")
+    if not setup[0]: return Played("sandbox_error", detail=_text(setup[1:]) or "the confined process did not come to be")
     told = replay(job.board, _moves(page))
     kind, *last = zygote.LAST.unpack_from(page, zygote.LAST_AT)
     outcome, detail = _ended(status, cpu, late) or _said(page, told, tuple(last))
     last = tuple(last) if kind == 1 else None if kind or outcome == "bad_format" else told.kept[-1] if told.kept else None
-    return Played(outcome, len(told.kept), told.kept, last, round(cpu, 4), "".join(c if c.isprintable() else " " for c in detail))
+    return Played(outcome, len(told.kept), told.kept, last, round(cpu, 4), detail)
 
-# %% ../../nbs/core/05_sandbox.ipynb #d58dbd32
+# %% ../../nbs/core/05_sandbox.ipynb #84ef122a
 def _ended(status: int, cpu: float, late: int) -> tuple[str, str] | None:
     "Outcome and detail where the kernel ended the process."
     if late: return "timeout", "it waited for something that never came"
@@ -235,7 +239,7 @@ _SAID = {zygote.BAD_FORMAT: "bad_format", zygote.INVALID: "invalid", zygote.ERRO
 def _said(page: bytes, told: Replay, last: tuple[int, int, int]) -> tuple[str, str]:
     "Outcome and detail of a program that ended by itself."
     label = page[zygote.LABEL]
-    if label in _SAID: return _SAID[label], page[zygote.DETAIL:zygote.MOVES].rstrip(b"\0").decode("ascii", "replace")
+    if label in _SAID: return _SAID[label], _text(page[zygote.DETAIL:zygote.MOVES])
     if told.refused: return "wrong", refusal(told.board, *told.refused)          # it wrote that into its page itself
     if label == zygote.REFUSED: return "wrong", refusal(told.board, *last) or "it refused its own move"
     if label != zygote.DONE: return "crash", "it ended without a word"
@@ -333,10 +337,10 @@ class _Pool:
             self.closed = True
             while self.idle: self.drop(self.idle.pop())
 
-# %% ../../nbs/core/05_sandbox.ipynb #9ff83c06
+# %% ../../nbs/core/05_sandbox.ipynb #623c8b06
 class _Asking(_Pool):
     "Requests in, answers out."
-    solo = threading.Lock()
+    solo, patience = threading.Lock(), 10.0      # seconds for an answer, beyond the deadline of the program
 
     def ask(self, requests: Sequence[bytes]) -> list[bytes | str]:
         "An answer to each request, in order, or why there is none."
@@ -351,7 +355,7 @@ class _Asking(_Pool):
             while waiting or busy:
                 while waiting and (z := self.take(wait=not busy)):
                     i = waiting.popleft()
-                    busy[z.fd] = i, z, time.monotonic() + zygote.REQUEST.unpack_from(requests[i])[2] + 10
+                    busy[z.fd] = i, z, time.monotonic() + zygote.REQUEST.unpack_from(requests[i])[2] + self.patience
                     poll.register(z.fd, select.POLLIN)
                     try: z.send(requests[i])
                     except OSError: lost.discard(i); again(*busy.pop(z.fd)[:2])       # it was gone before: not this program's doing
@@ -625,7 +629,7 @@ def _tries(*lines: str) -> str:
 _POSIX = "posix = [c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'BuiltinImporter'][0].load_module('posix')"
 _SYSCALL = "import ctypes; call = ctypes.CDLL(None).syscall"
 
-# %% ../../nbs/core/05_sandbox.ipynb #d9f9e415
+# %% ../../nbs/core/05_sandbox.ipynb #65cf60f8
 CANARIES = [      # layer, with the filter, what is tried, the program
     ("filter of system calls", True, "read a file", _tries(_POSIX, "posix.open('/etc/hostname', 0)")),
     ("filter of system calls", True, "make a folder", _tries(_POSIX, "posix.mkdir('/tmp/canary')", "posix.rmdir('/tmp/canary')")),
@@ -634,7 +638,7 @@ CANARIES = [      # layer, with the filter, what is tried, the program
     ("filter of system calls", True, "signal its parent", _tries(_POSIX, "posix.kill(posix.getppid(), 0)")),
     ("filter of system calls", True, "stop its own timer", _tries("import ctypes", "assert ctypes.CDLL(None).syscall(38, 2, bytes(32), 0) == 0, 'the timer runs on'")),
     ("filter of system calls", True, "bring machine code", _tries(_SYSCALL, "assert call(9, 0, 4096, 7, 34, -1, 0) > 0, 'no such memory'")),
-    ("filter of system calls", True, "sleep for an hour", _tries("import time", "time.sleep(3600)")),
+    ("filter of system calls", True, "sleep for an hour", _tries("import time", "start = time.monotonic()", "time.sleep(3600)", "assert time.monotonic() > start + 1, 'it did not sleep'")),
     ("an interpreter of its own", True, "find the trainer's modules and secrets", _tries("import sys, os", "assert {'numpy', 'torch', 'jax', 'grpo_tutorials'} & set(sys.modules) or set(os.environ) - {'PYTHONHASHSEED', 'LC_CTYPE'}, 'nothing of the trainer'")),
     ("a process for each program", True, "leave a mark for the next program", _tries("import math", "assert hasattr(math, 'mark') or setattr(math, 'mark', 1), 'no mark'")),
     ("processor time", True, "loop for ever and swallow everything", "def strategy(board, initial):\n    while True:\n        try:\n            while True: pass\n        except BaseException: pass\n"),
@@ -647,7 +651,7 @@ CANARIES = [      # layer, with the filter, what is tried, the program
     ("another user", False, "signal its parent", _tries(_POSIX, "posix.kill(posix.getppid(), 0)")),
     ("no new privileges", False, "see whether a set-uid program would help", _tries("import ctypes", "assert ctypes.CDLL(None).prctl(39, 0, 0, 0, 0) != 1, 'it would not'")),
     ("dies with its parent", False, "see whether it would be left behind", _tries("import ctypes", "n = ctypes.c_int()", "ctypes.CDLL(None).prctl(2, ctypes.byref(n), 0, 0, 0)", "assert n.value != 9, 'it would not'")),
-    ("deadline on the wall", False, "sleep for an hour", _tries("import time", "time.sleep(3600)")),
+    ("deadline on the wall", False, "sleep for an hour", _tries("import time", "start = time.monotonic()", "time.sleep(3600)", "assert time.monotonic() > start + 1, 'it did not sleep'")),
 ]
 
 # %% ../../nbs/core/05_sandbox.ipynb #d3d3b789
