@@ -71,7 +71,7 @@ OUTCOMES = {
     "sandbox_error": "the sandbox failed, so nothing is known: no score",
 }
 
-# %% ../../nbs/core/05_sandbox.ipynb #1e5bf09f
+# %% ../../nbs/core/05_sandbox.ipynb #ca3e45ce
 class Source(NamedTuple):
     "What a program's text tells."
     invalid: str | None           # why it cannot be played
@@ -91,8 +91,8 @@ def read_code(
             tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError, SystemError) as e:
         return Source(f"{type(e).__name__}: {getattr(e, 'msg', e)}" + (f" (line {e.lineno})" if getattr(e, "lineno", None) else ""), None, ())
-    nodes = list(ast.walk(tree))
-    return Source(_unplayable(tree), _forbidden(tree, nodes), tuple(dict.fromkeys(name for node in nodes for name in _imported(node))))
+    nodes = [node for node in ast.walk(tree) if (tells := _TELLING.get(type(node))) and tells(node)]
+    return Source(_unplayable(tree), _forbidden(nodes), tuple(dict.fromkeys(name for node in nodes for name in _imported(node))))
 
 # %% ../../nbs/core/05_sandbox.ipynb #b04dd4d4
 _DEFINES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Pass)
@@ -133,10 +133,18 @@ def _folded(node: ast.AST) -> str | None:
     texts = [_folded(p) for p in parts]
     return "".join(texts) if texts and None not in texts else None
 
-# %% ../../nbs/core/05_sandbox.ipynb #b56158b6
+# %% ../../nbs/core/05_sandbox.ipynb #663340ea
+_LOOK_UP = ("getattr", "setattr", "delattr", "hasattr")
+_TELLING = {
+    ast.Import: lambda n: True, ast.ImportFrom: lambda n: True, ast.Name: lambda n: n.id in _CALLS, ast.arg: lambda n: n.arg in _CALLS,
+    ast.FunctionDef: lambda n: n.name in _CALLS, ast.ClassDef: lambda n: n.name in _CALLS, ast.Expr: lambda n: isinstance(n.value, ast.Constant),
+    ast.Attribute: lambda n: n.attr.startswith("_") or n.attr in _WAYS_OUT or n.attr in _DANGER, ast.Constant: lambda n: isinstance(n.value, str) and "__" in n.value,
+    ast.Call: lambda n: getattr(n.func, "id", getattr(n.func, "attr", "")) in (*_LOOK_UP, "__import__", "import_module"),
+}
+
+# %% ../../nbs/core/05_sandbox.ipynb #f4802e76
 def _forbidden(
-    tree: ast.Module,
-    nodes: list[ast.AST],      # all of it
+    nodes: list[ast.AST],      # those of the whole program that can tell
 ) -> str | None:
     "The first thing, by line, that a strategy has no need of; the whole program is looked at."
     bound = {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)} | {n.arg for n in nodes if isinstance(n, ast.arg)}
@@ -155,7 +163,7 @@ def _suspect(node: ast.AST, bound: set[str], modules: set[str]) -> str | None:
     if isinstance(node, ast.Name): return f"uses {node.id}" if node.id in _CALLS and node.id not in bound else None
     if isinstance(node, ast.Attribute): return _suspect_attribute(node, modules)
     if isinstance(node, ast.Constant) and isinstance(node.value, str): return next((f"has {n} in a string" for n in _NAMES_OUT if n in node.value), None)
-    if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "setattr", "delattr", "hasattr") and len(node.args) > 1:
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") in _LOOK_UP and len(node.args) > 1:
         name, own = _folded(node.args[1]), getattr(node.args[0], "id", "") in ("self", "cls", "other")
         if name is None and not own: return "looks up an attribute whose name it puts together"
         return f"uses {name}" if name in _WAYS_OUT and not own else None
@@ -166,7 +174,7 @@ def _suspect_attribute(node: ast.Attribute, modules: set[str]) -> str | None:
     if node.attr in _WAYS_OUT and not (of in ("self", "cls", "other") and node.attr in ("__class__", "__dict__")): return f"uses {node.attr}"
     if of in modules and (node.attr in _DANGER or node.attr.startswith("_")): return f"uses {of}.{node.attr}"
 
-# %% ../../nbs/core/05_sandbox.ipynb #082c9b43
+# %% ../../nbs/core/05_sandbox.ipynb #7e1492e9
 def invalid(code: str) -> str | None:
     "Why a program cannot be played, as far as its text tells; None where it can."
     return read_code(code).invalid
@@ -179,7 +187,7 @@ def imports(code: str) -> list[str]:
     "The modules that a program imports, wherever it does."
     return list(read_code(code).imports)
 
-# %% ../../nbs/core/05_sandbox.ipynb #7fc0552f
+# %% ../../nbs/core/05_sandbox.ipynb #33a2efbc
 class Replay(NamedTuple):
     "Moves, played by the rules."
     kept: tuple[tuple[int, int, int], ...]        # those allowed, up to the first that is not
@@ -201,7 +209,7 @@ def replay(
         kept.append(tuple(move))
     return Replay(tuple(kept), None, board)
 
-# %% ../../nbs/core/05_sandbox.ipynb #48e18028
+# %% ../../nbs/core/05_sandbox.ipynb #aa05ebb3
 def _moves(page: bytes) -> Iterator[tuple[int, int, int]]:
     "The moves in a page: three bytes each, up to the first without a digit."
     for at in range(zygote.MOVES, zygote.PAGE, 3):
@@ -226,7 +234,7 @@ def judge(
     last = tuple(last) if kind == 1 else None if kind or outcome == "bad_format" else told.kept[-1] if told.kept else None
     return Played(outcome, len(told.kept), told.kept, last, round(cpu, 4), detail)
 
-# %% ../../nbs/core/05_sandbox.ipynb #84ef122a
+# %% ../../nbs/core/05_sandbox.ipynb #dbe0dea5
 def _ended(status: int, cpu: float, late: int) -> tuple[str, str] | None:
     "Outcome and detail where the kernel ended the process."
     if late: return "timeout", "it waited for something that never came"
@@ -245,7 +253,7 @@ def _said(page: bytes, told: Replay, last: tuple[int, int, int]) -> tuple[str, s
     if label != zygote.DONE: return "crash", "it ended without a word"
     return ("wrong", f"it stopped with {told.empty} cells empty") if told.empty else ("solved", "")
 
-# %% ../../nbs/core/05_sandbox.ipynb #5b2717b3
+# %% ../../nbs/core/05_sandbox.ipynb #c169cf0e
 class _Zygote:
     "One zygote and the two pipes to it; OSError where it is gone."
 
@@ -281,7 +289,7 @@ class _Zygote:
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout): pipe.close()
 
-# %% ../../nbs/core/05_sandbox.ipynb #212d14cf
+# %% ../../nbs/core/05_sandbox.ipynb #8c8bf3ff
 class _Pool:
     "Zygotes, safe from any thread."
 
@@ -337,7 +345,7 @@ class _Pool:
             self.closed = True
             while self.idle: self.drop(self.idle.pop())
 
-# %% ../../nbs/core/05_sandbox.ipynb #623c8b06
+# %% ../../nbs/core/05_sandbox.ipynb #2e37e106
 class _Asking(_Pool):
     "Requests in, answers out."
     solo, patience = threading.Lock(), 10.0      # seconds for an answer, beyond the deadline of the program
@@ -379,7 +387,7 @@ class _Asking(_Pool):
             finally:
                 for z in others: self.give(z)
 
-# %% ../../nbs/core/05_sandbox.ipynb #2321e424
+# %% ../../nbs/core/05_sandbox.ipynb #dc78b9cb
 class _Opened:
     "What a sandbox is made of, and how it comes and goes."
 
@@ -419,7 +427,7 @@ class _Opened:
     def __enter__(self) -> "Sandbox": return self
     def __exit__(self, *error: Any) -> None: self.close()
 
-# %% ../../nbs/core/05_sandbox.ipynb #139f08db
+# %% ../../nbs/core/05_sandbox.ipynb #83e40e40
 def processors() -> int:
     "How many programs are played at a time on this machine."
     return min(16, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
@@ -429,7 +437,7 @@ def no_filter_here() -> str | None:
     if not sys.platform.startswith("linux"): return f"the filter is Linux's, and this is {platform.system()}"
     if platform.machine() != "x86_64": return f"the filter is made for x86_64, and this is {platform.machine()}"
 
-# %% ../../nbs/core/05_sandbox.ipynb #89c66c7a
+# %% ../../nbs/core/05_sandbox.ipynb #d40a014a
 CANARY = """
 def strategy(board, initial):
     import ctypes
@@ -446,7 +454,7 @@ def filter_fails(pool: _Asking) -> str | None:
     played = judge(Job(CANARY, _EMPTY), answer) if isinstance(answer, bytes) else Played("sandbox_error", detail=answer)
     if played is None or played.last_move != (7, 7, 7): return played and played.outcome == "sandbox_error" and played.detail or "the filter does not hold"
 
-# %% ../../nbs/core/05_sandbox.ipynb #5e2a748e
+# %% ../../nbs/core/05_sandbox.ipynb #8165412b
 class Sandbox(_Opened):
     "Plays programs, each in a confined process of its own. A context manager; safe from any thread."
 
@@ -485,7 +493,7 @@ class Sandbox(_Opened):
     @property
     def restarts(self) -> int: return self._pool.deaths if self._pool else 0
 
-# %% ../../nbs/core/05_sandbox.ipynb #467f1c8f
+# %% ../../nbs/core/05_sandbox.ipynb #deb9b551
 def _check_board(board: Sequence[Sequence[int]]) -> None:
     "Raise ValueError for anything but 9 rows of 9 plain ints from 0 to 9."
     if len(board) != 9 or any(len(line) != 9 for line in board): raise ValueError("a board is 9 rows of 9 digits")
@@ -500,7 +508,7 @@ def unplayed(
     if source.invalid: return Played("invalid", detail=source.invalid) if not source.forbidden or not gate else Played("forbidden", detail=source.forbidden)
     if source.forbidden and gate: return Played("forbidden", detail=source.forbidden)
 
-# %% ../../nbs/core/05_sandbox.ipynb #c3876a80
+# %% ../../nbs/core/05_sandbox.ipynb #daff7f3f
 _SHARED: dict[tuple[int, float], Sandbox] = {}
 _SHARING = threading.Lock()
 
@@ -518,7 +526,7 @@ def _close_shared() -> None:
     for (owner, _), box in _SHARED.items():
         if owner == os.getpid(): box.close()
 
-# %% ../../nbs/core/05_sandbox.ipynb #4d3e922d
+# %% ../../nbs/core/05_sandbox.ipynb #2a2ece46
 def fall_back(box: _Opened) -> None:
     "Give a sandbox the fallback that was agreed to, or raise and say what could be done."
     box.close()
@@ -534,7 +542,7 @@ def fall_back(box: _Opened) -> None:
     box.mode = box.fallback
     box.notes.append(f"{box.why}: {'Monty plays, an interpreter of a part of Python' if box.mode == 'monty' else 'resource limits alone hold programs'}")
 
-# %% ../../nbs/core/05_sandbox.ipynb #7150f06b
+# %% ../../nbs/core/05_sandbox.ipynb #85f0926a
 _DRIVE = """
 def _drive_(board, initial, most):
     %s
@@ -552,7 +560,7 @@ def _drive_(board, initial, most):
 _drive_(board, initial, most)
 """ % textwrap.indent(inspect.getsource(allowed), "    ").strip()
 
-# %% ../../nbs/core/05_sandbox.ipynb #403aba9b
+# %% ../../nbs/core/05_sandbox.ipynb #9b64e3b6
 class _Monty:
     "Plays in Monty's processes; ImportError where it is not installed."
 
@@ -599,7 +607,7 @@ class _Monty:
         if kind in ("TimeoutError", "MemoryError"): return ("timeout" if kind == "TimeoutError" else "memory"), message[:120]
         return ("unsupported" if lacking(kind, message, code) else "error"), told[:120]
 
-# %% ../../nbs/core/05_sandbox.ipynb #a4aefe06
+# %% ../../nbs/core/05_sandbox.ipynb #a849a316
 def lacking(
     kind: str,           # "AttributeError"
     message: str,        # "'int' object has no attribute 'bit_length'"
@@ -614,7 +622,7 @@ def lacking(
     if m := re.match(r"module '(\w+)' has no attribute|'(\w+)' object", message): return (m[1] or "") in _ALLOWED or f"class {m[2]}" in code
     return kind == "TypeError" and bool(re.search(r"def __(len|getitem|setitem|iter|next|eq|lt|hash|call|contains|bool|enter|add|sub|or|and)\w*__", code))
 
-# %% ../../nbs/core/05_sandbox.ipynb #0c0435a5
+# %% ../../nbs/core/05_sandbox.ipynb #ee5e8835
 class Layer(NamedTuple):
     "One layer, and what came of trying it."
     name: str
@@ -629,7 +637,7 @@ def _tries(*lines: str) -> str:
 _POSIX = "posix = [c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'BuiltinImporter'][0].load_module('posix')"
 _SYSCALL = "import ctypes; call = ctypes.CDLL(None).syscall"
 
-# %% ../../nbs/core/05_sandbox.ipynb #65cf60f8
+# %% ../../nbs/core/05_sandbox.ipynb #c33be19e
 CANARIES = [      # layer, with the filter, what is tried, the program
     ("filter of system calls", True, "read a file", _tries(_POSIX, "posix.open('/etc/hostname', 0)")),
     ("filter of system calls", True, "make a folder", _tries(_POSIX, "posix.mkdir('/tmp/canary')", "posix.rmdir('/tmp/canary')")),
@@ -654,7 +662,7 @@ CANARIES = [      # layer, with the filter, what is tried, the program
     ("deadline on the wall", False, "sleep for an hour", _tries("import time", "start = time.monotonic()", "time.sleep(3600)", "assert time.monotonic() > start + 1, 'it did not sleep'")),
 ]
 
-# %% ../../nbs/core/05_sandbox.ipynb #d3d3b789
+# %% ../../nbs/core/05_sandbox.ipynb #01eac1e8
 def check(timeout: float = 0.3) -> list[Layer]:      # seconds of processor time for each canary
     "Try every layer on this machine; where there is no filter, try the fallback."
     try: box = Sandbox(timeout, gate=False)
