@@ -71,21 +71,26 @@ OUTCOMES = {
     "sandbox_error": "the sandbox failed, so nothing is known: no score",
 }
 
-# %% ../../nbs/core/05_sandbox.ipynb #ca3e45ce
+# %% ../../nbs/core/05_sandbox.ipynb #a6bcb391
 class Source(NamedTuple):
     "What a program's text tells."
     invalid: str | None           # why it cannot be played
     forbidden: str | None         # the first thing in it that a strategy has no need of
     imports: tuple[str, ...]      # top-level names, in order, "." for a relative one
 
-@lru_cache(4096)
 def read_code(
     code: str,       # a program
 ) -> Source:
-    "Read a program without running it."
+    "Read a program without running it; what is no text raises ValueError."
+    if not isinstance(code, str): raise ValueError(f"a program is a string, not {type(code).__name__}: pass the code itself")
+    if len(code) > zygote.LONGEST: return Source(f"{len(code):,} characters: at most {zygote.LONGEST:,} bytes are read", None, ())
+    return _read(code)
+
+@lru_cache(1024)
+def _read(code: str) -> Source:
+    "The same for a text that is short enough to be kept."
     try:
-        size = len(code.encode())
-        if size > zygote.LONGEST: return Source(f"{size:,} bytes: at most {zygote.LONGEST:,} are read", None, ())
+        if len(code.encode()) > zygote.LONGEST: return Source(f"{len(code.encode()):,} bytes: at most {zygote.LONGEST:,} are read", None, ())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(code)
@@ -289,7 +294,7 @@ class _Zygote:
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout): pipe.close()
 
-# %% ../../nbs/core/05_sandbox.ipynb #8c8bf3ff
+# %% ../../nbs/core/05_sandbox.ipynb #5b8b03ef
 class _Pool:
     "Zygotes, safe from any thread."
 
@@ -336,7 +341,7 @@ class _Pool:
 
     def lost(self, z: _Zygote) -> None:
         "A zygote died, or does not answer."
-        self.deaths += 1
+        with self.free: self.deaths += 1
         self.drop(z)
 
     def close(self) -> None:
@@ -345,7 +350,7 @@ class _Pool:
             self.closed = True
             while self.idle: self.drop(self.idle.pop())
 
-# %% ../../nbs/core/05_sandbox.ipynb #2e37e106
+# %% ../../nbs/core/05_sandbox.ipynb #b58c47d5
 class _Asking(_Pool):
     "Requests in, answers out."
     solo, patience = threading.Lock(), 10.0      # seconds for an answer, beyond the deadline of the program
@@ -366,7 +371,8 @@ class _Asking(_Pool):
                     busy[z.fd] = i, z, time.monotonic() + zygote.REQUEST.unpack_from(requests[i])[2] + self.patience
                     poll.register(z.fd, select.POLLIN)
                     try: z.send(requests[i])
-                    except OSError: lost.discard(i); again(*busy.pop(z.fd)[:2])       # it was gone before: not this program's doing
+                    except OSError:                                       # it was gone before: not this program's doing
+                        lost.discard(i); again(*busy.pop(z.fd)[:2]); lost.discard(i)
                 for fd, _ in poll.poll(1000*max(0.0, min((end for *_, end in busy.values()), default=0) - time.monotonic())):
                     i, z, _ = busy.pop(fd)
                     try: out[i] = z.read(zygote.ANSWER.size)
@@ -454,7 +460,7 @@ def filter_fails(pool: _Asking) -> str | None:
     played = judge(Job(CANARY, _EMPTY), answer) if isinstance(answer, bytes) else Played("sandbox_error", detail=answer)
     if played is None or played.last_move != (7, 7, 7): return played and played.outcome == "sandbox_error" and played.detail or "the filter does not hold"
 
-# %% ../../nbs/core/05_sandbox.ipynb #8165412b
+# %% ../../nbs/core/05_sandbox.ipynb #ee64b6e2
 class Sandbox(_Opened):
     "Plays programs, each in a confined process of its own. A context manager; safe from any thread."
 
@@ -463,6 +469,7 @@ class Sandbox(_Opened):
         jobs: Iterable[Job],
     ) -> list[Played]:          # one for each job, in their order
         "Play programs. A board that is none raises ValueError; a program never does."
+        if self._owner != os.getpid(): self._lock = threading.Lock()            # another thread may have held it when we were forked
         with self._lock:
             if self._owner != os.getpid() or not (self._pool or self._monty): self.open()       # closed, or we were forked
         jobs = list(jobs)
@@ -560,7 +567,7 @@ def _drive_(board, initial, most):
 _drive_(board, initial, most)
 """ % textwrap.indent(inspect.getsource(allowed), "    ").strip()
 
-# %% ../../nbs/core/05_sandbox.ipynb #9b64e3b6
+# %% ../../nbs/core/05_sandbox.ipynb #c72eee33
 class _Monty:
     "Plays in Monty's processes; ImportError where it is not installed."
 
@@ -591,7 +598,8 @@ class _Monty:
 
     def _driven(self, job: Job) -> tuple[list, str, list | None]:
         "The moves, what it returned instead of one, and a move that was refused."
-        limits = dict(max_feed_duration_secs=self.box.timeout, max_memory=self.box.memory << 20, max_recursion_depth=900, max_suspensions=5)
+        # its clock runs while others compute, and it is some times slower than CPython
+        limits = dict(max_feed_duration_secs=3*self.box.timeout, max_memory=self.box.memory << 20, max_recursion_depth=900, max_suspensions=5)
         with self.pool.checkout(limits=limits, os_policy=dict(sleep="zero", random_start=dict(seed=0))) as session:
             printed = self.api.CollectString(max_bytes=1 << 20)
             session.feed_run(job.code, print_callback=printed)

@@ -128,8 +128,8 @@ def run(code, board, initial, most, page) -> None:
     except MemoryError: page[LABEL] = MEMORY
     except BaseException as error: say(page, ERROR, told(error))
 
-# %% ../../nbs/core/05b_zygote.ipynb #0f5263f7
-ALLOWED = dict(write=1, munmap=11, brk=12, rt_sigreturn=15, mremap=25, madvise=28, getpid=39, exit=60, gettimeofday=96, clock_gettime=228, exit_group=231)
+# %% ../../nbs/core/05b_zygote.ipynb #a0651841
+ALLOWED = dict(write=1, munmap=11, brk=12, mremap=25, madvise=28, getpid=39, exit=60, gettimeofday=96, clock_gettime=228, exit_group=231)
 MMAP, X86_64, X32 = 9, 0xC000003E, 0x40000000
 ALLOW, DENY, KILL = 0x7FFF0000, 0x00050001, 0x80000000          # DENY: the call fails with EPERM
 
