@@ -190,7 +190,7 @@ def decode(
         mask = torch.cat([mask, torch.ones_like(position)], 1)
         logits = ask(ids[:, None], mask, position, past_key_values=cache).logits[:, -1]
 
-# %% ../../nbs/engines/02_trl.ipynb #7540e1e6
+# %% ../../nbs/engines/02_trl.ipynb #d6a02e74
 @contextlib.contextmanager
 def answering(model: torch.nn.Module) -> Iterator[None]:
     "The model as it answers: no dropout, no gradients, and as it was afterwards."
@@ -221,6 +221,9 @@ def complete(
     model: torch.nn.Module, prompts: Sequence[Sequence[int]], scale: Scale, tokenizer: Tokenizer, greedy: bool, seed: int,
 ) -> list[list[int]]:             # as `decode`
     "Complete prompts, in the way that suits the machine; the same seed gives the same completions."
+    if greedy and len(different := list(dict.fromkeys(map(tuple, prompts)))) < len(prompts):      # the same question has one best answer
+        answers = dict(zip(different, complete(model, different, scale, tokenizer, greedy, seed)))
+        return [answers[tuple(p)] for p in prompts]
     if model.device.type != "cpu": return generate(model, prompts, scale, tokenizer, greedy, seed)
     dice = torch.Generator().manual_seed(seed)
     best, random_one = lambda x: x.argmax(-1), lambda x: draw(probabilities(x, scale.temperature, scale.top_k, scale.top_p), dice)
@@ -393,7 +396,7 @@ class Recorder(transformers.TrainerCallback):
             with run.checkpoint(step) as folder: save_state(folder / "state.pt", self.learner.model, self.learner.optimizer)
         run.event("train", step, scale.steps)
 
-# %% ../../nbs/engines/02_trl.ipynb #294de580
+# %% ../../nbs/engines/02_trl.ipynb #697d06a6
 def _write_samples(self, step: int) -> None:
     "Write down what the model wrote in this step."
     judge = self.job.judge
@@ -408,7 +411,7 @@ def _write_line(self, step: int, logs: Mapping[str, Any], seconds: float) -> Non
     job, stop, lengths = self.job, ends(self.job.tokenizer), [len(ids) for ids in self.ids]
     rolled = step_metrics(job.judge.table, job.judge.totals, lengths, [ids[-1] not in stop for ids in self.ids], job.scale.group_size)
     job.run.metrics(step=step, **rolled, **{"steps/skipped": float(self.skipped)}, loss=sum(self.losses), kl=logs.get("kl"), entropy=logs.get("entropy"),
-                    clip_fraction=logs.get("clip_ratio/region_mean"), grad_norm=logs.get("grad_norm"), lr=learning_rate(job.scale)(step - 1),
+                    clip_fraction=logs.get("clip_ratio/region_mean"), grad_norm=math.nan if self.skipped else logs.get("grad_norm"), lr=learning_rate(job.scale)(step - 1),
                     step_seconds=seconds, tokens_per_second=sum(lengths) / seconds)
     if self.skipped: job.run.note(f"step {step} was skipped: its gradient was not finite")
 
@@ -573,7 +576,7 @@ def preflight(
     if scale.model == "tiny": return checkpoint(task_name)
     return local if local.is_dir() else fetch_model(scale.model)
 
-# %% ../../nbs/engines/02_trl.ipynb #fe2c4100
+# %% ../../nbs/engines/02_trl.ipynb #9e04052b
 def why_zero(
     lines: Sequence[Mapping[str, Any]],      # of metrics.jsonl
     scale: Scale,
@@ -595,7 +598,7 @@ def export(
 ) -> AdapterStats | None:         # what `check_adapter` found
     "Write what was trained with the tokenizer beside it, and check an adapter that was written."
     with whole_folder(run.path / ("adapter" if scale.lora_rank else "model"), replace=True) as out, quiet():
-        learner.model.save_pretrained(out, **(dict(save_embedding_layers=False) if scale.lora_rank else {}))
+        learner.model.save_pretrained(out, **(dict(selected_adapters=["default"], save_embedding_layers=False) if scale.lora_rank else {}))
         learner.processing_class.save_pretrained(out)
         for f in base.iterdir():                # end tokens and chat template as they were: the trainer has changed its copies
             if f.name == "generation_config.json" and not scale.lora_rank or f.name.startswith(("tokenizer", "chat_template", "special_tokens")): shutil.copyfile(f, out / f.name)
