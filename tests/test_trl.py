@@ -47,10 +47,10 @@ def lines(path, name): return [json.loads(x) for x in (path / name).read_text().
 def trained(path): return [s for s in lines(path, "samples.jsonl") if s["phase"] == "train"]
 
 
-def same(ours: Path, theirs: Path):
+def same(ours: Path, theirs: Path, atol=1e-5):
     a, b = weights(ours), weights(theirs)
     assert a.keys() == b.keys()
-    for k in a: np.testing.assert_allclose(a[k], b[k], atol=1e-5)
+    for k in a: np.testing.assert_allclose(a[k], b[k], atol=atol)
 
 
 @pytest.fixture(scope="module")
@@ -197,8 +197,25 @@ def test_small_pieces_make_the_same_update(tmp_path):
     "Gradients add up over micro batches: two completions at a time, or all eight."
     one = override(SCALE, steps=1, eval_n=1, warmup=1e-9)
     for name, scale in (("all", one), ("two", override(one, micro_batch=2))): run(tmp_path / name, scale)
-    same(tmp_path / "all", tmp_path / "two")
+    same(tmp_path / "all", tmp_path / "two", atol=1e-4)      # AdamW's first step is as large for a gradient that is nearly 0: a tenth of a step
+    (a,), (b,) = (lines(tmp_path / n, "metrics.jsonl") for n in ("all", "two"))
+    for k in ("loss", "grad_norm"): assert a[k] == pytest.approx(b[k], abs=1e-5)
     assert [s["completion"] for s in trained(tmp_path / "all")] == [s["completion"] for s in trained(tmp_path / "two")]
+
+
+def test_rows_of_like_length_together_make_the_same_update(tmp_path, monkeypatch):
+    "In pieces of three rows, or all at once as TRL does it."
+    one, whole = override(SCALE, steps=1, eval_n=1, warmup=1e-9), trl.in_pieces
+    widths = []
+    def by_three(ask, ids, mask, width): return whole(lambda i, m, k: widths.append(i.shape[1]) or ask(i, m, k), ids, mask, width, rows=3)
+    monkeypatch.setattr(trl, "in_pieces", by_three)
+    run(tmp_path / "pieces", one)
+    monkeypatch.setattr(trl, "in_pieces", lambda ask, ids, mask, width: ask(ids, mask, width))
+    run(tmp_path / "whole", one)
+    same(tmp_path / "pieces", tmp_path / "whole", atol=1e-4)
+    (a,), (b,) = (lines(tmp_path / n, "metrics.jsonl") for n in ("pieces", "whole"))
+    for k in ("loss", "kl", "entropy", "grad_norm"): assert a[k] == pytest.approx(b[k], abs=1e-5)
+    assert len(widths) == 6 and len(set(widths)) > 1       # three pieces, for the reference and for the loss
 
 
 def test_an_adapter_that_stayed_zero_names_truncation_first(tmp_path):

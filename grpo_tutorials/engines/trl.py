@@ -8,10 +8,10 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/engines/trl.html.md"""
 __all__ = ['torch', 'UNSLOTH', 'PROJECTIONS', 'LOOK', 'SIZES', 'GEMMA_4', 'unsloth_first', 'hushed', 'weights_dtype',
            'load_model', 'lora_targets', 'lora_config', 'load_with_unsloth', 'learning_rate', 'ends', 'probabilities',
            'draw', 'decode', 'answering', 'generate', 'complete', 'bare', 'eval_batch', 'step_seed', 'Policy',
-           'grpo_config', 'trained', 'save_state', 'load_weights', 'load_moments', 'drop_broken', 'Learner', 'rollout',
-           'Recorder', 'check_prompts', 'make_learner', 'nothing_to_reinforce', 'check_start', 'Size', 'size_of',
-           'memory', 'as_table', 'fetch_model', 'check_machine', 'preflight', 'why_zero', 'export', 'load_policy',
-           'train']
+           'grpo_config', 'trained', 'save_state', 'load_weights', 'load_moments', 'drop_broken', 'in_pieces',
+           'Learner', 'rollout', 'Recorder', 'check_prompts', 'make_learner', 'nothing_to_reinforce', 'check_start',
+           'Size', 'size_of', 'memory', 'as_table', 'fetch_model', 'check_machine', 'preflight', 'why_zero', 'export',
+           'load_policy', 'train']
 
 # %% ../../nbs/engines/02_trl.ipynb #2805caa7
 from ..core.scale import Scale, Unavailable, need, refuse
@@ -332,7 +332,25 @@ def drop_broken(
     for p in parameters: p.grad = None
     return True
 
-# %% ../../nbs/engines/02_trl.ipynb #b7ceef85
+# %% ../../nbs/engines/02_trl.ipynb #731f8bae
+def in_pieces(
+    ask: Callable,                     # (ids, mask, completion length) -> tensors (rows, completion length), or None
+    ids: torch.Tensor,                 # (rows, prompt and completion), prompts padded on the left, completions on the right
+    mask: torch.Tensor,                # the same shape: 1 where there is text
+    width: int,                        # of the completions
+    rows: int = 16,                    # of a piece
+) -> tuple:                            # what `ask` gives for all rows, 0 where there was padding
+    "Ask for rows of like length together."
+    length = mask[:, -width:].sum(1)
+    order, parts = length.argsort(), []
+    for some in order.split(rows):
+        keep, first = max(int(length[some].max()), 1), int(mask[some].argmax(1).min())
+        columns = slice(first, ids.shape[1] - width + keep)
+        parts.append([x if x is None or x.ndim < 2 else torch.nn.functional.pad(x, (0, width - keep)) for x in ask(ids[some, columns], mask[some, columns], keep)])
+    back = order.argsort()
+    return tuple(None if x[0] is None else torch.cat(x)[back] if x[0].ndim > 1 else torch.stack(x).mean() for x in zip(*parts))
+
+# %% ../../nbs/engines/02_trl.ipynb #80e6b1ff
 class Learner(GRPOTrainer):
     "TRL's GRPO trainer, writing into our run folder."
     def bind(self, run: Run, judge: Judge, tokenizer: Tokenizer, scale: Scale, seed: int, start: int, moments: dict | None) -> "Learner":
@@ -351,6 +369,11 @@ class Learner(GRPOTrainer):
         self.recorder.losses.append(loss.item())       # transformers either hides a NaN in its own sum, or never gets rid of it
         return loss
 
+    def _get_per_token_logps_and_entropies(self, model, input_ids, attention_mask, logits_to_keep, *args: Any, **kwargs: Any) -> tuple:
+        ask = super()._get_per_token_logps_and_entropies
+        if input_ids.device.type != "cpu": return ask(model, input_ids, attention_mask, logits_to_keep, *args, **kwargs)
+        return in_pieces(lambda ids, mask, keep: ask(model, ids, mask, keep, **{k: v for k, v in kwargs.items() if k != "batch_size"}), input_ids, attention_mask, logits_to_keep)
+
     def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
         optimizer = super().create_optimizer(*args, **kwargs)
         if self.job.moments: load_moments(optimizer, self.job.moments)
@@ -368,7 +391,7 @@ def rollout(prompts: list, trainer: Learner) -> dict[str, Any]:
     out = complete(trainer.model, ids, job.scale, job.tokenizer, greedy=False, seed=step_seed(job.seed, trainer.done))
     return dict(prompt_ids=ids, completion_ids=out, logprobs=None)
 
-# %% ../../nbs/engines/02_trl.ipynb #4525c21d
+# %% ../../nbs/engines/02_trl.ipynb #0eca1bdc
 class Recorder(transformers.TrainerCallback):
     "Writes a run folder while TRL trains."
     def __init__(self, learner: Learner): self.learner, self.job = learner, learner.job
@@ -396,7 +419,7 @@ class Recorder(transformers.TrainerCallback):
             with run.checkpoint(step) as folder: save_state(folder / "state.pt", self.learner.model, self.learner.optimizer)
         run.event("train", step, scale.steps)
 
-# %% ../../nbs/engines/02_trl.ipynb #697d06a6
+# %% ../../nbs/engines/02_trl.ipynb #8d37e0bf
 def _write_samples(self, step: int) -> None:
     "Write down what the model wrote in this step."
     judge = self.job.judge
@@ -417,7 +440,7 @@ def _write_line(self, step: int, logs: Mapping[str, Any], seconds: float) -> Non
 
 Recorder.write_samples, Recorder.write_line = _write_samples, _write_line
 
-# %% ../../nbs/engines/02_trl.ipynb #9f85b16e
+# %% ../../nbs/engines/02_trl.ipynb #c62b3b7a
 def check_prompts(
     rows: Sequence[Mapping[str, Any]],
     tokenizer: Tokenizer,
@@ -445,7 +468,7 @@ def make_learner(
     moments = load_weights(saved / "state.pt", learner.model) if saved else None
     return learner.bind(run, judge, tokenizer, scale, seed, start, moments)
 
-# %% ../../nbs/engines/02_trl.ipynb #7476d125
+# %% ../../nbs/engines/02_trl.ipynb #d984b8a0
 LOOK = 128      # samples
 
 def nothing_to_reinforce(
@@ -473,7 +496,7 @@ def check_start(task, scale: Scale, ask: Policy, before: Mapping[str, Any], rows
         n, right, cut = LOOK, sum(bool(task.grade(t, r).strict) for t, r in zip(texts, rows)), ask.truncated()["truncated"]
     if why := nothing_to_reinforce(n, right, cut, scale.max_completion_length): raise ValueError(why)
 
-# %% ../../nbs/engines/02_trl.ipynb #c9d48104
+# %% ../../nbs/engines/02_trl.ipynb #37eb4bd9
 @dataclasses.dataclass(frozen=True)
 class Size:
     "The sizes of a model that decide its memory."
@@ -505,7 +528,7 @@ def size_of(
     return Size(count, c["num_hidden_layers"], c["hidden_size"], c["intermediate_size"], c["num_attention_heads"] * head,
                 c.get("num_key_value_heads", c["num_attention_heads"]) * head, c["vocab_size"])
 
-# %% ../../nbs/engines/02_trl.ipynb #4da17c62
+# %% ../../nbs/engines/02_trl.ipynb #92e8019a
 def memory(
     size: Size,
     scale: Scale,
@@ -524,7 +547,7 @@ def as_table(parts: Mapping[str, float]) -> str:
     "Bytes by part, a line each."
     return "\n".join(f"{name:12}{x / 1e9:8.2f} GB" for name, x in parts.items())
 
-# %% ../../nbs/engines/02_trl.ipynb #08f9b1ea
+# %% ../../nbs/engines/02_trl.ipynb #ebacaef8
 def fetch_model(
     name: str,               # a name on the hub
 ) -> Path:                   # a local folder
@@ -541,7 +564,7 @@ def fetch_model(
     except (hub.errors.LocalEntryNotFoundError, hub.errors.HfHubHTTPError, OSError) as e:
         raise Unavailable(f"cannot reach the hub for {name} ({type(e).__name__}): check the network, or give --model DIR with a local copy") from None
 
-# %% ../../nbs/engines/02_trl.ipynb #1bf00977
+# %% ../../nbs/engines/02_trl.ipynb #23776892
 def check_machine(
     scale: Scale,
     force: bool,                      # go on without a GPU, or with one that looks too small
@@ -576,7 +599,7 @@ def preflight(
     if scale.model == "tiny": return checkpoint(task_name)
     return local if local.is_dir() else fetch_model(scale.model)
 
-# %% ../../nbs/engines/02_trl.ipynb #9e04052b
+# %% ../../nbs/engines/02_trl.ipynb #809e3b0a
 def why_zero(
     lines: Sequence[Mapping[str, Any]],      # of metrics.jsonl
     scale: Scale,
@@ -609,7 +632,7 @@ def export(
     for problem in stats.problems[:1]: run.note(problem)
     return stats
 
-# %% ../../nbs/engines/02_trl.ipynb #7bc8a737
+# %% ../../nbs/engines/02_trl.ipynb #d2aac5a1
 def load_policy(
     folder: str | Path,                     # a model folder
     scale: Scale,                           # lengths, temperature and dtype
@@ -621,7 +644,7 @@ def load_policy(
     if adapter is not None: model = peft.PeftModel.from_pretrained(model, str(adapter))
     return Policy(model.eval(), load_tokenizer(folder), scale)
 
-# %% ../../nbs/engines/02_trl.ipynb #3ffc8e10
+# %% ../../nbs/engines/02_trl.ipynb #154a4dc3
 def train(
     task,                       # a tasks.Task
     scale: Scale,
