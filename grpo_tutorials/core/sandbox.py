@@ -114,7 +114,7 @@ def _unplayable(tree: ast.Module) -> str | None:
     places, needed = len(a.posonlyargs + a.args), len(a.posonlyargs + a.args) - len(a.defaults)
     if needed > 2 or places < 2 and not a.vararg or None in a.kw_defaults: return "strategy does not take two arguments, board and initial"
 
-# %% ../../nbs/core/05_sandbox.ipynb #f6a30c32
+# %% ../../nbs/core/05_sandbox.ipynb #07b22ac2
 _ALLOWED = {name.split(".")[0] for name in HARMLESS}
 _DANGER = frozenset("os sys posix nt io builtins subprocess ctypes socket signal threading multiprocessing importlib inspect gc".split())
 _CALLS = frozenset("eval exec compile open breakpoint __import__ __builtins__ __loader__ __spec__".split())
@@ -131,6 +131,7 @@ def _imported(node: ast.AST) -> list[str]:
     if called in ("__import__", "import_module") and node.args and isinstance(name := _folded(node.args[0]), str): return [name.split(".")[0]]
     return []
 
+# %% ../../nbs/core/05_sandbox.ipynb #a7755986
 def _folded(node: ast.AST) -> str | None:
     "The text of a string, also one that is put together from pieces; None where it is not known before the program runs."
     if isinstance(node, ast.Constant): return node.value if isinstance(node.value, str) else None
@@ -138,7 +139,7 @@ def _folded(node: ast.AST) -> str | None:
     texts = [_folded(p) for p in parts]
     return "".join(texts) if texts and None not in texts else None
 
-# %% ../../nbs/core/05_sandbox.ipynb #663340ea
+# %% ../../nbs/core/05_sandbox.ipynb #e7811888
 _LOOK_UP = ("getattr", "setattr", "delattr", "hasattr")
 _TELLING = {
     ast.Import: lambda n: True, ast.ImportFrom: lambda n: True, ast.Name: lambda n: n.id in _CALLS, ast.arg: lambda n: n.arg in _CALLS,
@@ -147,7 +148,7 @@ _TELLING = {
     ast.Call: lambda n: getattr(n.func, "id", getattr(n.func, "attr", "")) in (*_LOOK_UP, "__import__", "import_module"),
 }
 
-# %% ../../nbs/core/05_sandbox.ipynb #f4802e76
+# %% ../../nbs/core/05_sandbox.ipynb #a109f55a
 def _forbidden(
     nodes: list[ast.AST],      # those of the whole program that can tell
 ) -> str | None:
@@ -160,6 +161,7 @@ def _forbidden(
     found = [(n.lineno, why) for n in nodes if hasattr(n, "lineno") and id(n) not in prose | named and (why := _suspect(n, bound, modules))]
     return min(found)[1] if found else None
 
+# %% ../../nbs/core/05_sandbox.ipynb #0c4f6413
 def _suspect(node: ast.AST, bound: set[str], modules: set[str]) -> str | None:
     "What is wrong with one node."
     for name in _imported(node):
@@ -173,13 +175,14 @@ def _suspect(node: ast.AST, bound: set[str], modules: set[str]) -> str | None:
         if name is None and not own: return "looks up an attribute whose name it puts together"
         return f"uses {name}" if name in _WAYS_OUT and not own else None
 
+# %% ../../nbs/core/05_sandbox.ipynb #6cd720df
 def _suspect_attribute(node: ast.Attribute, modules: set[str]) -> str | None:
     "What is wrong with `x.name`."
     of = getattr(node.value, "id", "")
     if node.attr in _WAYS_OUT and not (of in ("self", "cls", "other") and node.attr in ("__class__", "__dict__")): return f"uses {node.attr}"
     if of in modules and (node.attr in _DANGER or node.attr.startswith("_")): return f"uses {of}.{node.attr}"
 
-# %% ../../nbs/core/05_sandbox.ipynb #7e1492e9
+# %% ../../nbs/core/05_sandbox.ipynb #2fa86acc
 def invalid(code: str) -> str | None:
     "Why a program cannot be played, as far as its text tells; None where it can."
     return read_code(code).invalid
@@ -192,7 +195,7 @@ def imports(code: str) -> list[str]:
     "The modules that a program imports, wherever it does."
     return list(read_code(code).imports)
 
-# %% ../../nbs/core/05_sandbox.ipynb #33a2efbc
+# %% ../../nbs/core/05_sandbox.ipynb #63557cb7
 class Replay(NamedTuple):
     "Moves, played by the rules."
     kept: tuple[tuple[int, int, int], ...]        # those allowed, up to the first that is not
@@ -214,7 +217,7 @@ def replay(
         kept.append(tuple(move))
     return Replay(tuple(kept), None, board)
 
-# %% ../../nbs/core/05_sandbox.ipynb #aa05ebb3
+# %% ../../nbs/core/05_sandbox.ipynb #7f09b5dc
 def _moves(page: bytes) -> Iterator[tuple[int, int, int]]:
     "The moves in a page: three bytes each, up to the first without a digit."
     for at in range(zygote.MOVES, zygote.PAGE, 3):
@@ -239,7 +242,7 @@ def judge(
     last = tuple(last) if kind == 1 else None if kind or outcome == "bad_format" else told.kept[-1] if told.kept else None
     return Played(outcome, len(told.kept), told.kept, last, round(cpu, 4), detail)
 
-# %% ../../nbs/core/05_sandbox.ipynb #dbe0dea5
+# %% ../../nbs/core/05_sandbox.ipynb #41827412
 def _ended(status: int, cpu: float, late: int) -> tuple[str, str] | None:
     "Outcome and detail where the kernel ended the process."
     if late: return "timeout", "it waited for something that never came"
@@ -258,7 +261,7 @@ def _said(page: bytes, told: Replay, last: tuple[int, int, int]) -> tuple[str, s
     if label != zygote.DONE: return "crash", "it ended without a word"
     return ("wrong", f"it stopped with {told.empty} cells empty") if told.empty else ("solved", "")
 
-# %% ../../nbs/core/05_sandbox.ipynb #c169cf0e
+# %% ../../nbs/core/05_sandbox.ipynb #150422b4
 class _Zygote:
     "One zygote and the two pipes to it; OSError where it is gone."
 
@@ -294,7 +297,7 @@ class _Zygote:
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout): pipe.close()
 
-# %% ../../nbs/core/05_sandbox.ipynb #5b8b03ef
+# %% ../../nbs/core/05_sandbox.ipynb #5c16078f
 class _Pool:
     "Zygotes, safe from any thread."
 
@@ -350,7 +353,7 @@ class _Pool:
             self.closed = True
             while self.idle: self.drop(self.idle.pop())
 
-# %% ../../nbs/core/05_sandbox.ipynb #b58c47d5
+# %% ../../nbs/core/05_sandbox.ipynb #f9452a97
 class _Asking(_Pool):
     "Requests in, answers out."
     solo, patience = threading.Lock(), 10.0      # seconds for an answer, beyond the deadline of the program
@@ -393,7 +396,7 @@ class _Asking(_Pool):
             finally:
                 for z in others: self.give(z)
 
-# %% ../../nbs/core/05_sandbox.ipynb #dc78b9cb
+# %% ../../nbs/core/05_sandbox.ipynb #c157ffed
 class _Opened:
     "What a sandbox is made of, and how it comes and goes."
 
@@ -433,7 +436,7 @@ class _Opened:
     def __enter__(self) -> "Sandbox": return self
     def __exit__(self, *error: Any) -> None: self.close()
 
-# %% ../../nbs/core/05_sandbox.ipynb #83e40e40
+# %% ../../nbs/core/05_sandbox.ipynb #f394e44f
 def processors() -> int:
     "How many programs are played at a time on this machine."
     return min(16, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
@@ -443,7 +446,7 @@ def no_filter_here() -> str | None:
     if not sys.platform.startswith("linux"): return f"the filter is Linux's, and this is {platform.system()}"
     if platform.machine() != "x86_64": return f"the filter is made for x86_64, and this is {platform.machine()}"
 
-# %% ../../nbs/core/05_sandbox.ipynb #d40a014a
+# %% ../../nbs/core/05_sandbox.ipynb #2a786b43
 CANARY = """
 def strategy(board, initial):
     import ctypes
@@ -460,7 +463,7 @@ def filter_fails(pool: _Asking) -> str | None:
     played = judge(Job(CANARY, _EMPTY), answer) if isinstance(answer, bytes) else Played("sandbox_error", detail=answer)
     if played is None or played.last_move != (7, 7, 7): return played and played.outcome == "sandbox_error" and played.detail or "the filter does not hold"
 
-# %% ../../nbs/core/05_sandbox.ipynb #ee64b6e2
+# %% ../../nbs/core/05_sandbox.ipynb #9fddf37e
 class Sandbox(_Opened):
     "Plays programs, each in a confined process of its own. A context manager; safe from any thread."
 
@@ -500,7 +503,7 @@ class Sandbox(_Opened):
     @property
     def restarts(self) -> int: return self._pool.deaths if self._pool else 0
 
-# %% ../../nbs/core/05_sandbox.ipynb #deb9b551
+# %% ../../nbs/core/05_sandbox.ipynb #2f91c9b7
 def _check_board(board: Sequence[Sequence[int]]) -> None:
     "Raise ValueError for anything but 9 rows of 9 plain ints from 0 to 9."
     if len(board) != 9 or any(len(line) != 9 for line in board): raise ValueError("a board is 9 rows of 9 digits")
@@ -515,7 +518,7 @@ def unplayed(
     if source.invalid: return Played("invalid", detail=source.invalid) if not source.forbidden or not gate else Played("forbidden", detail=source.forbidden)
     if source.forbidden and gate: return Played("forbidden", detail=source.forbidden)
 
-# %% ../../nbs/core/05_sandbox.ipynb #daff7f3f
+# %% ../../nbs/core/05_sandbox.ipynb #5371fa0e
 _SHARED: dict[tuple[int, float], Sandbox] = {}
 _SHARING = threading.Lock()
 
@@ -533,7 +536,7 @@ def _close_shared() -> None:
     for (owner, _), box in _SHARED.items():
         if owner == os.getpid(): box.close()
 
-# %% ../../nbs/core/05_sandbox.ipynb #2a2ece46
+# %% ../../nbs/core/05_sandbox.ipynb #d60f4b4e
 def fall_back(box: _Opened) -> None:
     "Give a sandbox the fallback that was agreed to, or raise and say what could be done."
     box.close()
@@ -549,7 +552,7 @@ def fall_back(box: _Opened) -> None:
     box.mode = box.fallback
     box.notes.append(f"{box.why}: {'Monty plays, an interpreter of a part of Python' if box.mode == 'monty' else 'resource limits alone hold programs'}")
 
-# %% ../../nbs/core/05_sandbox.ipynb #85f0926a
+# %% ../../nbs/core/05_sandbox.ipynb #6c226786
 _DRIVE = """
 def _drive_(board, initial, most):
     %s
@@ -567,7 +570,7 @@ def _drive_(board, initial, most):
 _drive_(board, initial, most)
 """ % textwrap.indent(inspect.getsource(allowed), "    ").strip()
 
-# %% ../../nbs/core/05_sandbox.ipynb #c72eee33
+# %% ../../nbs/core/05_sandbox.ipynb #aaa5fbd6
 class _Monty:
     "Plays in Monty's processes; ImportError where it is not installed."
 
@@ -615,7 +618,7 @@ class _Monty:
         if kind in ("TimeoutError", "MemoryError"): return ("timeout" if kind == "TimeoutError" else "memory"), message[:120]
         return ("unsupported" if lacking(kind, message, code) else "error"), told[:120]
 
-# %% ../../nbs/core/05_sandbox.ipynb #a849a316
+# %% ../../nbs/core/05_sandbox.ipynb #40934f12
 def lacking(
     kind: str,           # "AttributeError"
     message: str,        # "'int' object has no attribute 'bit_length'"
@@ -630,7 +633,7 @@ def lacking(
     if m := re.match(r"module '(\w+)' has no attribute|'(\w+)' object", message): return (m[1] or "") in _ALLOWED or f"class {m[2]}" in code
     return kind == "TypeError" and bool(re.search(r"def __(len|getitem|setitem|iter|next|eq|lt|hash|call|contains|bool|enter|add|sub|or|and)\w*__", code))
 
-# %% ../../nbs/core/05_sandbox.ipynb #ee5e8835
+# %% ../../nbs/core/05_sandbox.ipynb #e038e122
 class Layer(NamedTuple):
     "One layer, and what came of trying it."
     name: str
@@ -645,7 +648,7 @@ def _tries(*lines: str) -> str:
 _POSIX = "posix = [c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'BuiltinImporter'][0].load_module('posix')"
 _SYSCALL = "import ctypes; call = ctypes.CDLL(None).syscall"
 
-# %% ../../nbs/core/05_sandbox.ipynb #c33be19e
+# %% ../../nbs/core/05_sandbox.ipynb #c646a318
 CANARIES = [      # layer, with the filter, what is tried, the program
     ("filter of system calls", True, "read a file", _tries(_POSIX, "posix.open('/etc/hostname', 0)")),
     ("filter of system calls", True, "make a folder", _tries(_POSIX, "posix.mkdir('/tmp/canary')", "posix.rmdir('/tmp/canary')")),
@@ -670,7 +673,7 @@ CANARIES = [      # layer, with the filter, what is tried, the program
     ("deadline on the wall", False, "sleep for an hour", _tries("import time", "start = time.monotonic()", "time.sleep(3600)", "assert time.monotonic() > start + 1, 'it did not sleep'")),
 ]
 
-# %% ../../nbs/core/05_sandbox.ipynb #01eac1e8
+# %% ../../nbs/core/05_sandbox.ipynb #c8dfb2d6
 def check(timeout: float = 0.3) -> list[Layer]:      # seconds of processor time for each canary
     "Try every layer on this machine; where there is no filter, try the fallback."
     try: box = Sandbox(timeout, gate=False)
