@@ -92,6 +92,18 @@ def test_every_prompt_is_seen_once_and_in_order(whole):
     assert prompts == [p for p in wanted for _ in range(4)]
 
 
+def test_resuming_is_exact_with_the_generation_of_trl_too(tmp_path, monkeypatch):
+    "As on a GPU: no rollout of ours, and the seed of the step decides."
+    monkeypatch.setattr(trl, "rollout", None)
+    scale = override(SCALE, eval_n=1, micro_batch=4)
+    assert run(tmp_path / "whole", scale)["steps"] == 4
+    assert run(tmp_path / "run", scale, stop=3) is None
+    assert run(tmp_path / "run", scale, resume=True)["steps"] == 4
+    same(tmp_path / "run", tmp_path / "whole")
+    texts = [s["completion"] for s in trained(tmp_path / "run")]
+    assert texts == [s["completion"] for s in trained(tmp_path / "whole")] and len(set(texts)) > 8
+
+
 def test_killed_without_warning(tmp_path):
     "kill -9 in the middle of training leaves a folder that goes on from its last whole checkpoint."
     env = dict(os.environ, GRPO_SCALE="smoke")
@@ -396,6 +408,7 @@ def test_the_two_loops_agree_on_gemma_4(gemma4):
     ids = trl.prompt_ids(TASK.rows("test", 6, 0), tok, 48)
     assert len({len(i) for i in ids}) > 1
     assert trl.complete(model, ids, scale, tok, True, 0) == trl.generate(model, ids, scale, tok, True, 0)
+    assert trl.generate(model, ids, scale, tok, False, 3) == trl.generate(model, ids, scale, tok, False, 3) != trl.generate(model, ids, scale, tok, False, 4)
 
 
 def test_gemma_4_goes_the_whole_way(gemma4, tmp_path):
