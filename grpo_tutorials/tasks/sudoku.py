@@ -771,8 +771,8 @@ def demonstrations(
     "What the tiny model is shown before any reward."
     return [dict(prompt=messages(), completion=s.text, plan=s.plan, rules=s.rules, slip=s.slip) for s in strategies(n, seed)]
 
-# %% ../../nbs/tasks/03_sudoku.ipynb #68815152
-_small = dict(model="tiny", max_prompt_length=32, max_completion_length=110, prompts_per_step=1, learning_rate=3e-4, beta=0.02, warmup=0.1, schedule="constant",
+# %% ../../nbs/tasks/03_sudoku.ipynb #948f6083
+_small = dict(model="tiny", max_prompt_length=32, max_completion_length=80, prompts_per_step=1, learning_rate=3e-4, beta=0.02, warmup=0.1, schedule="constant",
               temperature=1.0, loss_type="bnpo", adam_b2=0.95)
 
 SCALES = {
@@ -788,10 +788,10 @@ PUZZLES = {"smoke": 1, "cpu": 1, "full": 4}              # a row
 
 def load(
     scale: str,                    # smoke, cpu or full
-    data: str | None = None,       # None or "generated": puzzles are made, never read
+    data: str | None = None,       # None or "embedded": puzzles are made, never read
 ) -> Task:
     "Sudoku: write a program that plays it."
-    if data not in (None, "generated"): raise ValueError(f"data is {data!r}: sudoku makes its own puzzles, so leave --data out")
+    if data not in (None, "embedded"): raise ValueError(f"data is {data!r}: sudoku makes its own puzzles, so leave --data out")
     referee, each = Referee(TIMEOUT[scale]), PUZZLES[scale]
     return Task("sudoku", "Sudoku puzzles made by this package's own generator: 40 empty cells, one solution each; the model writes a program that plays them.",
                 lambda split, n, seed: make_rows(split, n, seed, each), make_rewards(referee), make_grade(referee), SCALES, {},
