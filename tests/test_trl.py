@@ -264,6 +264,22 @@ def test_an_answer_can_be_watched(whole, capsys):
     assert len(policy.tokenizer.encode(policy.stream(prompt, max_tokens=3))) <= 3
 
 
+@pytest.mark.parametrize("ours", [True, False], ids=["our rollout", "the generation of TRL"])
+def test_every_end_token_ends_a_completion(ours, tmp_path, monkeypatch):
+    "generation_config.json may name several; the sudoku model stops at the closing fence."
+    folder = tmp_path / "model"
+    shutil.copytree(checkpoint("gsm8k"), folder)
+    tok = trl.load_tokenizer(folder)
+    tag = tok.token_id("</answer>")
+    (folder / "generation_config.json").write_text(json.dumps(dict(bos_token_id=2, pad_token_id=0, eos_token_id=[tok.eos_id(), tag])))
+    if not ours: monkeypatch.setattr(trl, "rollout", None)
+    run(tmp_path / "a", override(SCALE, model=str(folder), steps=1, eval_n=4))
+    texts = [s["completion"] for s in lines(tmp_path / "a", "samples.jsonl")]
+    ended = [t for t in texts if "</answer>" in t]
+    assert ended and all(t.endswith("</answer>") for t in ended)       # the end token is there, and nothing after it
+    assert lines(tmp_path / "a", "metrics.jsonl")[0]["truncated"] == 0
+
+
 # ---------------------------------------------------------------- the start of a task that is judged by its samples
 
 def judged_by_samples(right):

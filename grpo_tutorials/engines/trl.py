@@ -190,7 +190,7 @@ def decode(
         mask = torch.cat([mask, torch.ones_like(position)], 1)
         logits = ask(ids[:, None], mask, position, past_key_values=cache).logits[:, -1]
 
-# %% ../../nbs/engines/02_trl.ipynb #d6a02e74
+# %% ../../nbs/engines/02_trl.ipynb #b55eceef
 @contextlib.contextmanager
 def answering(model: torch.nn.Module) -> Iterator[None]:
     "The model as it answers: no dropout, no gradients, and as it was afterwards."
@@ -227,7 +227,7 @@ def complete(
     if model.device.type != "cpu": return generate(model, prompts, scale, tokenizer, greedy, seed)
     dice = torch.Generator().manual_seed(seed)
     best, random_one = lambda x: x.argmax(-1), lambda x: draw(probabilities(x, scale.temperature, scale.top_k, scale.top_p), dice)
-    with answering(model): return decode(bare(model), prompts, scale.max_completion_length, ends(tokenizer), best if greedy else random_one)
+    with answering(model), one_thread(): return decode(bare(model), prompts, scale.max_completion_length, ends(tokenizer), best if greedy else random_one)
 
 def bare(model: torch.nn.Module) -> torch.nn.Module:
     "The model inside PEFT's wrapper, with the adapter at work."
