@@ -115,7 +115,7 @@ class Recipe:
     head_dim: int = 32
     ff: int = 512                    # width of the feed-forward part
     vocab: int = 512                 # at most; merging stops when every word is one token
-    demonstrations: int = 22_400     # each is seen once, so that habits are learned as shares and not by heart
+    demonstrations: int = 22_400     # as many as are shown in all, drawn anew each step: few come up three times, so habits are learned as shares
     steps: int = 700
     batch: int = 32                  # demonstrations a step
     learning_rate: float = 2e-3      # peak; 20 steps of warm-up, then a cosine down to a tenth
@@ -141,7 +141,7 @@ def recipe_of(
 # %% ../../nbs/models/00_tiny.ipynb #8c9c7812
 def smaller(
     recipe: Recipe,      # any recipe
-) -> Recipe:             # a sixtieth of the weights, a twentieth of the training
+) -> Recipe:             # a twentieth of the weights and of the training
     "The same recipe, small enough to be cooked in seconds."
     return replace(recipe, hidden=32, layers=2 + recipe.shared_layers, heads=2, head_dim=16, ff=64, demonstrations=400, steps=60, batch=16, learning_rate=1e-2, held_out=16)
 
