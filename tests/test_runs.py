@@ -207,3 +207,27 @@ def test_broken_files_are_named(tmp_path):
     (tmp_path / "r" / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config\.json: not JSON"): Run.open(tmp_path / "r", CONFIG, resume=True)
     with pytest.raises(ValueError, match=r"config\.json: not JSON"): Run.read(tmp_path / "r")
+
+
+@pytest.mark.parametrize("name, text", [
+    ("lock", "null"), ("lock", "[]"), ("lock", '{"pid": "abc"}'), ("lock", '{"pid": null}'), ("lock", '{"pid": 1.5}'), ("lock", '{"pid": -1}'), ("lock", "{"),
+])
+def test_a_lock_that_is_none_of_ours_is_nobodys(tmp_path, name, text):
+    Run.open(tmp_path / "r", CONFIG_OF_THE_DAMAGED).close()
+    (tmp_path / "r" / name).write_text(text)
+    Run.open(tmp_path / "r", CONFIG_OF_THE_DAMAGED, resume=True).close()
+
+
+@pytest.mark.parametrize("name, text", [
+    ("summary.json", '{"steps": "2", "before": {"n": 1}, "after": {"n": 1}, "verdict": ""}'), ("summary.json", '{"steps": 2, "before": null, "after": {"n": 1}, "verdict": ""}'),
+    ("summary.json", '{"steps": 2, "before": {"n": 1}, "after": {}, "verdict": ""}'), ("summary.json", '{"steps": 2, "before": {"n": 1}, "after": {"n": 1}}'),
+    ("state.json", '{"seconds": "x"}'), ("state.json", '{"before": []}'), ("config.json", '{"task": "t", "resumed": 5}'), ("config.json", "[]"), ("state.json", "{"),
+])
+def test_a_damaged_file_is_named_when_a_run_goes_on(tmp_path, name, text):
+    Run.open(tmp_path / "r", CONFIG_OF_THE_DAMAGED).close()
+    (tmp_path / "r" / name).write_text(text)
+    with pytest.raises(ValueError, match=name) as e: Run.open(tmp_path / "r", CONFIG_OF_THE_DAMAGED, resume=True)
+    assert "\n" not in str(e.value) and (tmp_path / "r" / name).read_text() == text
+
+
+CONFIG_OF_THE_DAMAGED = dict(task="t", engine="e", seed=0)
