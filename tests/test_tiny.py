@@ -9,19 +9,22 @@ import pytest
 from grpo_tutorials.core.chat import encode_prompt, load_tokenizer
 from grpo_tutorials.models import tiny
 from grpo_tutorials.models.lora import read_header
-from grpo_tutorials.tasks import gsm8k
+from grpo_tutorials.tasks import gsm8k, sudoku
 
 FOLDER = tiny.checkpoint("gsm8k")
+CODE = tiny.checkpoint("sudoku")
 
 
-def test_shipped_folder_is_whole_small_and_its_recipes():
-    made = tiny.verify(FOLDER)
-    assert sum(f.stat().st_size for f in FOLDER.iterdir()) <= 3 * 2 ** 20
-    assert made["recipe"] == json.loads(json.dumps(vars(tiny.recipe_of("gsm8k"))))       # the page's recipe is the one that was cooked
-    header = read_header(FOLDER / "model.safetensors")
+@pytest.mark.parametrize("task", tiny.RECIPES)
+def test_shipped_folder_is_whole_small_and_its_recipes(task):
+    folder = tiny.checkpoint(task)
+    made = tiny.verify(folder)
+    assert sum(f.stat().st_size for f in folder.iterdir()) <= 3 * 2 ** 20
+    assert made["recipe"] == json.loads(json.dumps(vars(tiny.recipe_of(task))))       # the page's recipe is the one that was cooked
+    header = read_header(folder / "model.safetensors")
     assert {kind for kind, _ in header.values()} == {"BF16"}
-    assert sum(int(np.prod(s)) for _, s in header.values()) == made["parameters"] < 1e6
-    assert tiny.model_config(FOLDER)["dtype"] == "bfloat16"
+    assert sum(int(np.prod(s)) for name, (_, s) in header.items() if not name.endswith("layer_scalar")) == made["parameters"] < 1.2e6      # Gemma 4 keeps a constant a layer beside them
+    assert tiny.model_config(folder)["dtype"] == "bfloat16"
 
 
 def test_recipe_leaves_something_to_learn():
@@ -116,3 +119,76 @@ def test_an_interrupted_build_leaves_the_old_folder(tmp_path):
         if step == 3: raise KeyboardInterrupt
     with pytest.raises(KeyboardInterrupt): tiny.build(out=tmp_path / "old", recipe=tiny.smaller(tiny.recipe_of("gsm8k")), progress=stop)
     assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")] == ["old", "old/kept"]
+
+
+# The one that writes programs
+
+def test_programs_start_where_grpo_has_something_to_reinforce():
+    "Some solve, fewer than one in ten; most can be played; hardly two are the same; all of them end."
+    m = tiny.verify(CODE)["measured"]
+    assert m["n"] == 256 and 0.02 < m["sampled"] < 0.10 and m["format"] > 0.4 and m["distinct"] > 200 and m["truncated"] < 1 / 3
+
+
+def test_lines_as_tokens():
+    tok, recipe = load_tokenizer(CODE), tiny.recipe_of("sudoku")
+    added = tok.backend.get_added_tokens_decoder()
+    assert {t.content for t in added.values() if t.special} == set(tiny.SPECIAL)
+    assert {t.content for t in added.values() if not t.special} == {*sudoku.PROMPT.split("\n"), tiny.FENCE}
+    assert len(tok) == tiny.model_config(CODE)["vocab_size"] == recipe.vocab
+    fence, = tok.encode(tiny.FENCE)
+    assert tok.eos_ids == (tiny.END_OF_TURN, fence)
+    prompt = encode_prompt(sudoku.messages(), tok)
+    assert prompt[0] == 2 and prompt.count(2) == 1 and len(prompt) <= 32
+    lengths = []
+    for s in sudoku.strategies(600, 5):                                                   # not those that it was trained on
+        ids = tok.encode(s.text)
+        assert tok.decode(ids) == tok.decode(ids, skip_special_tokens=True) == s.text
+        assert (ids[-1] == fence) == s.text.endswith("\n```") and fence not in ids[:-1]
+        lengths.append(len(ids) + 1)
+    assert max(lengths) <= recipe.max_tokens and np.median(lengths) < 40
+    for text in ("naïve ½ 🙂", "a\tb\n\n c", "\n```python", "x\n  \n```\n"): assert tok.decode(tok.encode(text)) == text
+
+
+def test_transformers_reads_the_same_lines():
+    transformers = pytest.importorskip("transformers")
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(CODE), load_tokenizer(CODE)
+    ids = theirs.apply_chat_template([sudoku.messages()], add_generation_prompt=True, return_dict=True)["input_ids"][0]
+    assert ids == encode_prompt(sudoku.messages(), ours)
+    for s in sudoku.strategies(50, 6): assert theirs(s.text, add_special_tokens=False)["input_ids"] == ours.encode(s.text)
+    assert transformers.GenerationConfig.from_pretrained(CODE).eos_token_id == list(ours.eos_ids)
+
+
+def test_it_is_a_gemma_4_with_shared_layers():
+    "As large Gemma 4s store it: no keys and values of their own in the last layers, an embedding for each layer."
+    c, names = tiny.model_config(CODE), set(read_header(CODE / "model.safetensors"))
+    assert (c["model_type"], c["architectures"], c["num_kv_shared_layers"], c["hidden_size_per_layer_input"]) == ("gemma4_text", ["Gemma4ForCausalLM"], 2, 8)
+    own = {n.split(".")[2] for n in names if "k_proj" in n}
+    assert own == {"0", "1"} and c["layer_types"] == ["sliding_attention", "full_attention"] * 2 and any("embed_tokens_per_layer" in n for n in names)
+
+
+def test_a_fence_ends_a_program():
+    pytest.importorskip("torch")
+    with tiny.one_thread():
+        generate = tiny.completer(CODE, 80)
+        answers = generate([sudoku.messages()] * 48, False, 3)
+    assert answers == generate([sudoku.messages()] * 48, False, 3)
+    assert sum(generate.cut) <= 8 and len(generate.cut) == 96
+    ended = [a for a in answers if a.endswith("\n```")]
+    assert len(ended) > 30 and all("\n```" not in a[:-4] for a in answers) and not any("<" + "end_of_turn>" in a for a in answers)
+
+
+def test_programs_measured_again():
+    pytest.importorskip("torch")
+    made = tiny.verify(CODE)
+    again, _ = tiny.measure(CODE, replace(tiny.recipe_of("sudoku"), held_out=128), seed=1)
+    for key in ("sampled", "format"):
+        p = made["measured"][key]
+        assert abs(again[key] - p) < 4 * (p * (1 - p) * (1 / 128 + 1 / 256)) ** 0.5
+
+
+def test_a_smaller_programmer_is_built_the_same_twice(tmp_path):
+    pytest.importorskip("torch")
+    recipe = replace(tiny.smaller(tiny.recipe_of("sudoku")), steps=12, held_out=4, max_tokens=20)
+    made = [tiny.verify(tiny.build("sudoku", out=tmp_path / name, recipe=recipe)) for name in "ab"]
+    assert made[0] == made[1] and made[0]["recipe"]["family"] == "gemma4"
+    with pytest.raises(ValueError, match="choose one of gemma3, gemma4"): tiny.new_model(replace(recipe, family="gemma5"), 300)
