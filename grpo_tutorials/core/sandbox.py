@@ -656,7 +656,7 @@ CANARIES = [      # layer, with the filter, what is tried, the program
     ("filter of system calls", True, "start a process", _tries(_POSIX, "posix.fork() or posix._exit(0)")),
     ("filter of system calls", True, "signal its parent", _tries(_POSIX, "posix.kill(posix.getppid(), 0)")),
     ("filter of system calls", True, "stop its own timer", _tries("import ctypes", "assert ctypes.CDLL(None).syscall(38, 2, bytes(32), 0) == 0, 'the timer runs on'")),
-    ("filter of system calls", True, "bring machine code", _tries(_SYSCALL, "assert call(9, 0, 4096, 7, 34, -1, 0) > 0, 'no such memory'")),
+    ("filter of system calls", True, "bring machine code", _tries(_SYSCALL, "assert call(9, 0, 4096, 7, 34, -1, 0) != -1, 'no such memory'")),
     ("filter of system calls", True, "sleep for an hour", _tries("import time", "start = time.monotonic()", "time.sleep(3600)", "assert time.monotonic() > start + 1, 'it did not sleep'")),
     ("an interpreter of its own", True, "find the trainer's modules and secrets", _tries("import sys, os", "assert {'numpy', 'torch', 'jax', 'grpo_tutorials'} & set(sys.modules) or set(os.environ) - {'PYTHONHASHSEED', 'LC_CTYPE'}, 'nothing of the trainer'")),
     ("a process for each program", True, "leave a mark for the next program", _tries("import math", "assert hasattr(math, 'mark') or setattr(math, 'mark', 1), 'no mark'")),
