@@ -45,7 +45,7 @@ def is_move(
     move: Any,               # whatever a program returned
 ) -> bool:
     "Whether `move` is a plain tuple or list of three plain ints."
-    return type(move) in (tuple, list) and len(move) == 3 and all(type(x) is int for x in move)
+    return (type(move) is tuple or type(move) is list) and len(move) == 3 and all(type(x) is int for x in move)
 
 def refusal(
     board: Grid,
