@@ -144,10 +144,10 @@ def test_the_second_environment_agrees_with_the_first():
 
 def test_extras():
     names = lambda *extras: {canonical(r) for r in requirements(*extras)}
-    assert {"math", "tunix", "trl", "sandbox", "cpu", "tpu", "cuda", "unsloth", "dev"} <= EXTRAS.keys()
-    assert names("cpu") == names("tunix", "trl", "math", "sandbox")
+    assert {"math", "tunix", "trl", "sandbox", "pod", "cpu", "tpu", "cuda", "unsloth", "dev"} <= EXTRAS.keys()
+    assert names("cpu") == names("tunix", "trl", "math", "sandbox", "pod")
     assert "torch" not in names("tunix") | names("dev") | names(), "the first tutorial needs no torch"
-    assert names() == {"numpy", "jinja2", "typer", "rich"}, "the base install is light"
+    assert names() == {"numpy", "jinja2", "typer", "rich", "array-api-compat"}, "the base install is light"
 
 
 def texts() -> list[Path]:
