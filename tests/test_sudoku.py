@@ -442,6 +442,7 @@ HACKS = {
     "an int that equals everything": "class Y(int):\n    __eq__ = __le__ = __ge__ = lambda a, b: True\n    __hash__ = int.__hash__\ndef strategy(board, initial):\n    return (Y(0), Y(0), Y(1))",
     "an int that is always in range": "class Y(int):\n    def __index__(self): return 5\n    def __int__(self): return 5\ndef strategy(board, initial):\n    return (Y(99), 0, 1)",
     "a tuple that claims three": "class T(tuple):\n    def __len__(self): return 3\n    def __iter__(self): return iter((0, 0, 1))\ndef strategy(board, initial):\n    return T()",
+    "a class that calls itself equal to tuple": "class M(type):\n    def __eq__(self, other): return True\n    __hash__ = type.__hash__\nclass T(metaclass=M):\n    def __len__(self): return 3\n    def __iter__(self): return iter((0, 0, 1))\n    def __getitem__(self, i): return (0, 0, 1)[i]\ndef strategy(board, initial):\n    return T()",
     "True as a digit": "def strategy(board, initial):\n    return (False, False, True)",
     "the board is filled in place": "def strategy(board, initial):\n    for r in board: r[:] = [1, 2, 3, 4, 5, 6, 7, 8, 9]\n    for r in initial: r[:] = [0] * 9\n    return (0, 0, 1)",
     "a board kept from the last call": "kept = []\ndef strategy(board, initial):\n    kept.append((board, initial))\n    for b, i in kept:\n        for r in b + i: r[:] = [0] * 9\n    return (8, 8, 9)",
