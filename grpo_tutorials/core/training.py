@@ -76,13 +76,17 @@ def step_metrics(
     lengths: Sequence[int],                         # tokens of each completion
     truncated: Sequence[bool],                      # whether it was cut off
     group_size: int,
+    texts: Sequence[str] | None = None,             # what was written
 ) -> dict[str, float | None]:
     "The part of a step's line that the rollout decides."
     mean = lambda xs: float(np.mean([x for x in xs if x is not None])) if any(x is not None for x in xs) else None
     r = np.array([np.nan if t is None else t for t in totals], dtype=float).reshape(-1, group_size)
     std = [np.std(g[np.isfinite(g)], ddof=1) for g in r if np.isfinite(g).sum() > 1]
+    known = [t for t in totals if t is not None]
     return {"reward": mean(totals), "reward_std": float(np.mean(std)) if std else 0.0, "silent_groups": silent_groups(r),
-            "completion_length": float(np.mean(lengths)), "truncated": float(np.mean(truncated)), **{f"rewards/{k}": mean(v) for k, v in table.items()}}
+            "completion_length": float(np.mean(lengths)), "truncated": float(np.mean(truncated)), **{f"rewards/{k}": mean(v) for k, v in table.items()},
+            "reward/min": min(known, default=None), "reward/max": max(known, default=None), "samples/unjudged": float(len(totals) - len(known)),
+            **({"samples/distinct": len(set(texts)) / len(texts)} if texts else {})}
 
 # %% ../../nbs/core/10_training.ipynb #1835d1cd
 def evaluation(
