@@ -48,6 +48,7 @@ class Scale:
     mask_truncated: bool = False   # leave completions that were cut off out of the loss
     optim: str = "adamw"           # adamw, or adamw_8bit: moments in 8 bits, on a GPU
     micro_batch: int = 0           # completions in one forward and backward pass; 0: all of a step at once
+    chat_template: str = ""        # a name or a file, for base models, which have none; empty: the model's own
 
     def __post_init__(self):
         if self.lora_rank and not self.lora_alpha: object.__setattr__(self, "lora_alpha", 2.0 * self.lora_rank)     # times 0 it would never learn
@@ -68,7 +69,6 @@ def check_scale(s: "Scale") -> None:
     for f in ("steps", "lora_rank", "lora_alpha", "beta", "top_k", "weight_decay", "epsilon_high", "delta", "micro_batch"):
         if getattr(s, f) < 0: raise ValueError(f"{f} is {getattr(s, f)}: it must not be negative")
     if not 0 < s.epsilon < 1: raise ValueError(f"epsilon is {s.epsilon}: the clip range lies between 0 and 1")
-    if s.lora_rank and s.lora_alpha <= 0: raise ValueError(f"lora_alpha is {s.lora_alpha} at rank {s.lora_rank}: the adapter is scaled by alpha / rank, so give it more than 0")
     for f in ("adam_b1", "adam_b2"):
         if not 0 <= getattr(s, f) < 1: raise ValueError(f"{f} is {getattr(s, f)}: it lies from 0 to below 1")
     if s.max_grad_norm <= 0: raise ValueError(f"max_grad_norm is {s.max_grad_norm}: it must be above 0")
