@@ -387,7 +387,8 @@ def complete_summary(
     lines = run.read_metrics()
     rewards = [r["reward"] for r in lines if r.get("reward") is not None] or [None]
     known = dict(task=run.config.get("task"), engine=run.config.get("engine"), scale=run.config.get("scale"), seed=run.config.get("seed"),
-                 steps=lines[-1]["step"] if lines else 0, seconds=round(run.seconds, 1), before=None, after=None, reward_first=rewards[0], reward_last=rewards[-1])
+                 steps=lines[-1]["step"] if lines else 0, seconds=round(run.seconds, 1), before=None, after=None, reward_first=rewards[0], reward_last=rewards[-1],
+                 unjudged=int(sum(r.get("samples/unjudged") or 0 for r in lines)))      # completions of the training that nobody could score
     full = plain(known | {k: v for k, v in summary.items() if v is not None})
     return dict(verdict=None) | full | dict(verdict=full.get("verdict") or doctor.verdict(doctor.Record(run.config, lines, full, doctor.adapter_stats(run.path/"adapter"))))
 
