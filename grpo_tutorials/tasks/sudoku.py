@@ -7,13 +7,13 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/tasks/sudoku.html.md"""
 # %% auto #0
 __all__ = ['PLACES', 'EASY', 'HARDEST', 'ATTEMPTS', 'FENCE', 'VALUE', 'TAG', 'PYTHON', 'PROMPT', 'NAMES', 'HELPERS', 'RULES',
            'PLANS', 'EMPTIES', 'ENDS', 'SLIPS', 'FENCES', 'REMARKS', 'PLAN', 'IMPORTS', 'POINTS', 'PER_MOVE',
-           'UNJUDGED', 'REFEREE', 'function_works', 'no_cheating', 'strategy_succeeds', 'grade', 'SCALES',
+           'UNJUDGED', 'REFEREE', 'function_works', 'no_cheating', 'strategy_succeeds', 'TOLD', 'grade', 'SCALES',
            'LORA_VALUES', 'TIMEOUT', 'PUZZLES', 'parse', 'Search', 'bits', 'choices', 'places', 'Undecided', 'fill',
            'count_solutions', 'solve', 'check_difficulty', 'shuffled', 'full_grid', 'dig', 'completes', 'puzzle',
            'SudokuGame', 'blocks', 'extract_code', 'messages', 'draw', 'helper', 'Words', 'words', 'blind', 'first',
            'last', 'single', 'hidden', 'fewest', 'shortest', 'search', 'Written', 'answer', 'broken', 'strategies',
-           'points', 'puzzles_of', 'Verdict', 'verdict', 'Referee', 'make_rewards', 'SudokuGrade', 'unfenced',
-           'make_grade', 'after', 'show_play', 'make_rows', 'demonstrations', 'load']
+           'points', 'puzzles_of', 'Verdict', 'verdict', 'Referee', 'make_rewards', 'in_words', 'SudokuGrade',
+           'unfenced', 'make_grade', 'after', 'show_play', 'make_rows', 'demonstrations', 'load']
 
 # %% ../../nbs/tasks/03_sudoku.ipynb #b5884120
 import ast
@@ -662,6 +662,22 @@ REFEREE = Referee()
 function_works, no_cheating, strategy_succeeds = make_rewards(REFEREE)
 
 # %% ../../nbs/tasks/03_sudoku.ipynb #af2f7f58
+TOLD = {
+    "solved": "solved", "wrong": "lost", "bad_format": "returned something that is no move", "timeout": "did not end in time", "memory": "ran out of memory",
+    "crash": "crashed", "error": "raised an exception", "unloadable": "cannot be loaded", "invalid": "no program that can be played", "forbidden": "not played",
+    "sandbox_error": "could not be judged, the sandbox failed", "unsupported": "could not be judged",
+}
+
+def in_words(
+    game: str,             # a key of TOLD
+    valid_moves: int = 0,
+    detail: str = "",      # text from a stranger: whoever shows it escapes it
+) -> str:                  # one line
+    "What became of a game, for a reader."
+    n = f"{valid_moves} valid move{'s' * (valid_moves != 1)}"
+    after = f" in {n}" if game == "solved" else f" after {n}" if valid_moves or game in ("wrong", "bad_format") else ""
+    return f"{TOLD[game]}{after}{': ' + detail[:120] if detail else ''}"
+
 @dataclass(frozen=True)
 class SudokuGrade(Grade):
     "A grade, and what can be shown of the first game."
@@ -671,6 +687,13 @@ class SudokuGrade(Grade):
     puzzle: str = ""                     # 81 characters
     board: str = ""                      # 81 characters, as the program left it
     refused: tuple[int, int, int] | None = None      # the move that ended it, where one did
+    games: int = 1                       # puzzles of the row
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        "What a report writes and draws beside the program."
+        return dict(words=in_words(self.game, self.valid_moves, self.detail) + (f" (the first of {self.games} puzzles)" if self.games > 1 else ""),
+                    picture="board", board=self.board, initial=self.puzzle, refused=self.refused)
 
 def unfenced(text: str) -> str:
     "The same completion with the fence it lacks."
@@ -689,7 +712,7 @@ def make_grade(referee: Referee) -> Callable[[Any, dict], SudokuGrade]:
         solved = lambda v: None if v.points is None else v.solved
         played, game = lenient.played[0], after(lenient, puzzles[0])
         return SudokuGrade(strict.code, works, solved(strict), solved(lenient), _name(lenient.code, played), played.valid_moves, played.detail,
-                           puzzles[0], to_text(game.board()), game.refused())
+                           puzzles[0], to_text(game.board()), game.refused(), len(puzzles))
     return grade
 
 def after(v: Verdict, first: str) -> SudokuGame:
