@@ -111,7 +111,7 @@ NUMBERS = {
     "max_prompt_length": "Tokens of a prompt, at most.", "max_completion_length": "Tokens of a completion, at most.",
     "eval_n": "Held-out problems, before and after.", "learning_rate": "Peak learning rate.", "warmup": "Share of the steps that warm up.",
     "schedule": "Of the rate: cosine, linear or constant.", "beta": "Weight of the KL to the reference.",
-    "epsilon": "Clip range of the ratio.", "lora_rank": "Rank of the adapter; 0 trains all weights.", "lora_alpha": "The adapter is scaled by alpha / rank.",
+    "epsilon": "Clip range of the ratio.", "lora_rank": "Rank of the adapter; 0 trains all weights.", "lora_alpha": "The adapter is scaled by alpha / rank; 0: twice the rank.",
     "temperature": "Of the rollouts.", "top_k": "Sample from the k likeliest tokens; 0: off.", "top_p": "Sample from this much probability; 1: off.",
     "max_grad_norm": "The gradient is clipped to this norm.", "adam_b1": "AdamW's first decay.", "adam_b2": "AdamW's second decay.",
     "weight_decay": "AdamW's weight decay.", "save_steps": "A checkpoint every so many steps.", "dtype": "float32 or bfloat16.",
@@ -647,16 +647,16 @@ def doctor_command(
     from grpo_tutorials.core.doctor import Record, diagnose, verdict
     path = Path(run_dir).expanduser() if run_dir is not None else newest_run()
     record = Record.load(path)
-    findings, bad = diagnose(record), False
-    bad = any(f.severity == "fail" for f in findings)
-    if as_json: print(json.dumps(dict(path=str(path), verdict=verdict(record), findings=[asdict(f) for f in findings])))
+    findings, line = diagnose(record), verdict(record)
+    if as_json: print(json.dumps(dict(path=str(path), verdict=line, findings=[asdict(f) for f in findings])))
     else:
         from rich.text import Text
         colour = dict(fail="bold red", warn="yellow", ok="green")
-        say(f"{path}\n{verdict(record)}\n", style="bold")
+        say(f"{path}\n{line}\n", style="bold")
         for f in findings:
-            say(grid([(f.severity.rjust(4), Text.assemble((f.name, colour[f.severity]), ": ", f.evidence, ("\n" + f.mend, "dim")))]))
-    if bad: raise typer.Exit(1)
+            evidence = "" if f.evidence in line else ": " + f.evidence      # the verdict has said it
+            say(grid([(f.severity.rjust(4), Text.assemble((f.name, colour[f.severity]), evidence, ("\n" + f.mend, "dim")))]))
+    if any(f.severity == "fail" for f in findings): raise typer.Exit(1)
 
 # %% ../nbs/cli.ipynb #e4e3f899
 def read_program(

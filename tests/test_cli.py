@@ -435,6 +435,7 @@ def test_doctor_takes_the_newest_and_fails_where_something_failed(program, tmp_p
     monkeypatch.chdir(tmp_path)
     r = call("doctor")
     assert r.exit_code in (0, 1) and "seed2" in r.stdout.splitlines()[0]
+    assert " ".join(r.stdout.split()).count("held-out problems") == 1       # a sentence is said once
     d = json.loads(call("doctor", "runs/gsm8k-tunix-smoke-seed1", "--json").stdout)
     assert d["path"].endswith("seed1") and {"name", "severity", "evidence", "mend"} == set(d["findings"][0])
     assert (r.exit_code == 1) == any(f["severity"] == "fail" for f in json.loads(call("doctor", "--json").stdout)["findings"])
