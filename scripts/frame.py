@@ -259,6 +259,9 @@ def page(nb: Path, dst: Path) -> None:
     data["path_"] = str(nb)
     FilterDefaults()(data)
     for cell in data.cells:
+        for out in cell.get("outputs", []):     # signatures: the page says of which module it is, and an abstract type is known by its name
+            for kind, text in out.get("data", {}).items():
+                if kind.startswith("text/"): out["data"][kind] = [re.sub(r"\b(__main__|collections\.abc|typing)\.(?=[A-Z])", "", line) for line in ([text] if isinstance(text, str) else text)]
         if cell.cell_type == "raw": cell.source = re.sub(r"^output-file: .*\n", "", cell.source, flags=re.M)   # its name is plain already
         if cell.cell_type != "markdown": continue
         text = re.sub(r"\]\(([^)\s]+\.ipynb)", lambda m: f"]({plain(m[1])}", cell.source)
