@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from . import runs
-from .evaluate import share, wilson
+from .evaluate import measured, share, wilson
 
 # %% ../../nbs/core/08_doctor.ipynb #b35e2011
 BITS = dict(F64=("<u8", 2**63 - 1), F32=("<u4", 2**31 - 1), F16=("<u2", 2**15 - 1), BF16=("<u2", 2**15 - 1))      # how to read it, and all bits but the sign
@@ -104,7 +104,7 @@ def sentence(record: Record) -> str:
     (p, lo1, hi1), (q, lo2, hi2) = headline(record.summary)
     after = record.summary["after"]
     touch = "overlap" if moved(headline(record.summary)) == "touching" else "do not touch"
-    return (f"{after.get('headline', 'greedy')} accuracy {share(p)} -> {share(q)} on {after.get('n', '?')} held-out problems "
+    return (f"{measured(after, after.get('headline', 'greedy'))} {share(p)} -> {share(q)} on {after.get('n', '?')} held-out problems "
             f"(95% intervals {share(lo1)}-{share(hi1)} and {share(lo2)}-{share(hi2)} {touch})")
 
 # %% ../../nbs/core/08_doctor.ipynb #91255e24

@@ -6,13 +6,13 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/core/evaluate.html.md"""
 
 # %% auto #0
 __all__ = ['Z', 'Generate', 'T975', 'wilson', 'difference', 'pass_at_k', 'Counts', 'effective_n', 'Evaluation', 'ask', 'outcome',
-           'count', 'tries', 'evaluate', 'tally', 'written', 'table', 'share', 'gain_shown', 'as_text', 'across',
-           'band']
+           'count', 'tries', 'evaluate', 'tally', 'written', 'measured', 'table', 'share', 'gain_shown', 'as_text',
+           'across', 'band']
 
 # %% ../../nbs/core/06_evaluate.ipynb #f3f9696e
 import math, statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 # %% ../../nbs/core/06_evaluate.ipynb #b3ae00b4
@@ -93,6 +93,7 @@ class Evaluation:
     passes: dict[int, float] = field(default_factory=dict)                     # pass@k by k, where k > 1 was asked for
     unjudged: int = 0                                                          # completions that could not be graded: in no share
     k: int = 1                                                                 # sampled tries of each problem
+    measure: str = ""                                                          # the task's own word for accuracy, "share solved"
 
     def as_dict(self) -> dict[str, Any]:
         "As in summary.json; shares to four digits, null where nothing was judged."
@@ -103,6 +104,7 @@ class Evaluation:
             c = getattr(self, name) or empty
             out |= {name: short(c.share()), f"{name}_ci95": short(c.interval())}
         out |= {k: short(head.share(k)) for k in ("strict", "lenient", "format")} | dict(headline=self.headline)
+        if self.measure: out["measure"] = self.measure
         if self.kinds: out["kinds"] = {kind: self._kind(*c, short) for kind, c in sorted(self.kinds.items())}
         if self.unjudged: out["unjudged"] = self.unjudged
         return out | {f"pass@{k}": short(p) for k, p in self.passes.items()}
@@ -148,7 +150,6 @@ def count(grades: Sequence[Any]) -> Counts:
 
 def tries(grades: Sequence[Sequence[Any]]) -> tuple[Counts, dict[int, float]]:
     "Counts and pass@k from several tries of each problem (one inner list a problem)."
-    from dataclasses import replace
     whole = [[g for g in gs if outcome(g) != "unjudged"] for gs in grades]
     k, total = len(grades[0]), count([g for gs in whole for g in gs])
     right = [sum(bool(g.strict) for g in gs) for gs in whole if len(gs) == k]      # an unjudged try leaves its problem out of pass@k
@@ -183,7 +184,7 @@ def evaluate(
         texts = ask(rows, generate, greedy, seed + i, chunk, tell)
         grades[mode].append([task.grade(t, r) for t, r in zip(texts, rows)])
         samples += written(task, rows, texts, grades[mode][-1], mode, with_rewards)
-    return tally(rows, grades, task.headline), samples
+    return replace(tally(rows, grades, task.headline), measure=getattr(task, "measure", "")), samples
 
 # %% ../../nbs/core/06_evaluate.ipynb #7991d75f
 def tally(
@@ -214,6 +215,13 @@ def written(task: Any, rows: Sequence[dict], texts: list[str], grades: list, mod
             for i, (r, t, g) in enumerate(zip(rows, texts, grades))]
 
 # %% ../../nbs/core/06_evaluate.ipynb #50faf2ce
+def measured(
+    found: dict,           # Evaluation.as_dict()
+    decoding: str,         # greedy or sampled
+) -> str:
+    "What its accuracy is called: 'greedy accuracy', or in the task's own words 'share solved (greedy)'."
+    return f"{found['measure']} ({decoding})" if found.get("measure") else f"{decoding} accuracy"
+
 def table(
     before: "Evaluation | dict",      # an Evaluation, or its as_dict()
     after: "Evaluation | dict",
@@ -221,7 +229,7 @@ def table(
     "Rows of the before/after table; measures that were not taken are left out."
     b, a = (e.as_dict() if isinstance(e, Evaluation) else e for e in (before, after))
     head = a.get("headline", "greedy")
-    names = [(k, f"{k} accuracy") for k in ("greedy", "sampled")] + [("lenient", f"right in any form ({head})"), ("format", f"form kept ({head})")]
+    names = [(k, measured(a, k)) for k in ("greedy", "sampled")] + [("lenient", f"right in any form ({head})"), ("format", f"form kept ({head})")]
     rows = [_row(text, None, b, a, k) for k, text in names if b.get(k) is not None and a.get(k) is not None]
     for kind, old in (b.get("kinds") or {}).items():
         new = (a.get("kinds") or {}).get(kind, {})

@@ -788,4 +788,4 @@ def load(
     referee, each = Referee(TIMEOUT[scale]), PUZZLES[scale]
     return Task("sudoku", "Sudoku puzzles made by this package's own generator: 40 empty cells, one solution each; the model writes a program that plays them.",
                 lambda split, n, seed: make_rows(split, n, seed, each), make_rewards(referee), make_grade(referee), SCALES, {},
-                default_engine="trl", headline="sampled", lora_values=LORA_VALUES)
+                default_engine="trl", headline="sampled", lora_values=LORA_VALUES, measure="share solved")
