@@ -318,7 +318,8 @@ def stop_ids(folder: Path, eos: int | None, size: int) -> tuple[int, ...]:
 
 # %% ../../nbs/core/02_chat.ipynb #a8d6259d
 def load_tokenizer(
-    folder: str | Path,     # a model folder in Hugging Face layout
+    folder: str | Path,                  # a model folder in Hugging Face layout
+    template: str | Path | None = None,  # instead of the folder's own, or where it has none: anything that `load_template` takes
 ) -> Tokenizer:             # FileNotFoundError or ValueError names the file to mend
     "The tokenizer of a model folder, without transformers, torch or jax."
     folder = Path(folder)
@@ -333,7 +334,7 @@ def load_tokenizer(
     bos, eos, pad = map(token, ("bos_token", "eos_token", "pad_token"))
     ends = stop_ids(folder, backend.token_to_id(eos) if eos else None, backend.get_vocab_size())
     special = frozenset(t.content for t in backend.get_added_tokens_decoder().values() if t.special)
-    return Tokenizer(folder, backend, bos, eos, pad, ends, folder_template(folder, config), special)
+    return Tokenizer(folder, backend, bos, eos, pad, ends, load_template(template) if template else folder_template(folder, config), special)
 
 # %% ../../nbs/core/02_chat.ipynb #6df84645
 def template_for(tokenizer: Any, template: str | Path | None = None) -> str:
