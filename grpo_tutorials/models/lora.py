@@ -329,6 +329,7 @@ def merge(
 QWIX_MODULES: dict[str, tuple[str, ...]] = {
     "attn.q_einsum.w": ("self_attn.q_proj",),
     "attn.kv_einsum.w": ("self_attn.k_proj", "self_attn.v_proj"),
+    "attn.k_einsum.w": ("self_attn.k_proj",),              # Gemma 4, where the keys are the values too
     "attn.qkv_einsum.w": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "attn.attn_vec_einsum.w": ("self_attn.o_proj",),
     "mlp.gate_proj.kernel": ("mlp.gate_proj",),
@@ -368,7 +369,7 @@ def _stems(flat: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.nda
     return {s: (flat[s + "_lora_a"], flat[s + "_lora_b"]) for s in stems}
 
 def qwix_factors(
-    state: Mapping,              # the LoRA parameters of a Tunix Gemma 3: nnx.state(model, nnx.LoRAParam), or a dict of arrays
+    state: Mapping,              # the LoRA parameters of a Tunix Gemma 3 or 4: nnx.state(model, nnx.LoRAParam), or a dict of arrays
     prefix: str = "model.",      # what transformers writes before "layers"
 ) -> Factors:                    # module path -> (A (in, r), B (r, out))
     "Qwix's factors under the names and in the shapes that `to_peft` takes; fused modules are split exactly."
@@ -409,14 +410,15 @@ def qwix_arrays(
 
 # %% ../../nbs/models/01_lora.ipynb #81240368
 def load_qwix(
-    model: Any,                  # a Tunix Gemma 3 with Qwix LoRA applied; changed in place
+    model: Any,                  # a Tunix Gemma 3 or 4 with Qwix LoRA applied; changed in place
     factors: Factors,            # module path -> (A (in, r), B (r, out)), of the same rank
     gain: float = 1.0,           # the adapter's scale / the model's
+    prefix: str = "model.",      # what transformers writes before "layers"
 ) -> None:
     "Put factors into a model, each array where the old one lay and in its type."
     nnx, jax = need("flax.nnx", "tunix"), need("jax", "tunix")
     state = nnx.state(model, nnx.LoRAParam)
-    arrays = qwix_arrays(factors, state, gain)
+    arrays = qwix_arrays(factors, state, gain, prefix)
     for path, var in nnx.to_flat_state(state):
         old = var[...]
         var[...] = jax.device_put(arrays[".".join(map(str, path))].astype(old.dtype), old.sharding)
