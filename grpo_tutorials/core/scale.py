@@ -42,6 +42,7 @@ class Scale:
     save_steps: int = 10           # a checkpoint every so many steps, and always one at the end
     dtype: str = "float32"         # float32 or bfloat16
     mesh: tuple[int, int] = (1, 1) # devices as (fsdp, tp)
+    sampler_mesh: tuple[int, int] = (0, 0)   # devices of the sampler's own, as (dp, tp); (0, 0): it shares the trainer's
     loss_type: str = "grpo"        # how the tokens of a step are averaged: grpo, bnpo, dr_grpo or dapo
     epsilon_high: float = 0.0      # clip range upwards; 0: epsilon
     delta: float = 0.0             # the ratio counts for no more than this, whatever the sign of the advantage; 0: off
