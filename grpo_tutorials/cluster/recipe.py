@@ -6,11 +6,11 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/cluster/recipe.html.md"""
 
 # %% auto #0
 __all__ = ['Value', 'IDENTITY', 'MEMORY', 'ATTENTION', 'LEARNING', 'DATA', 'SAMPLER', 'FOR_VLLM', 'FLAGS', 'VARIABLES', 'XLA',
-           'FURTHER', 'KNOWN', 'IN_IMAGE', 'TEMPLATES', 'FAMILIES', 'AT_LEAST', 'ABOVE', 'AT_MOST', 'CHOICES', 'SPLITS',
-           'BASE_MODELS', 'Setting', 'nearest', 'typed', 'Recipe', 'gemma4_e4b', 'spelled', 'quoted', 'flag_args',
-           'proxy_args', 'command', 'Layout', 'slice_of', 'layout', 'head_label', 'check_run_name', 'check_gs',
-           'check_location', 'check_image', 'limits', 'lengths', 'schedule', 'model', 'data', 'plumbing', 'missing',
-           'problems', 'validate']
+           'FURTHER', 'KNOWN', 'IN_IMAGE', 'TEMPLATES', 'FAMILIES', 'SERVER_IMAGE', 'PROXY_IMAGE', 'AT_LEAST', 'ABOVE',
+           'AT_MOST', 'CHOICES', 'SPLITS', 'BASE_MODELS', 'Setting', 'nearest', 'typed', 'Recipe', 'gemma4_e4b',
+           'spelled', 'quoted', 'flag_args', 'proxy_args', 'command', 'Layout', 'slice_of', 'layout', 'head_label',
+           'check_run_name', 'check_gs', 'check_location', 'check_image', 'limits', 'lengths', 'schedule', 'model',
+           'data', 'plumbing', 'missing', 'problems', 'validate']
 
 # %% ../../nbs/cluster/00_recipe.ipynb #125a9c85
 import difflib, json, math, re
@@ -172,14 +172,14 @@ XLA += (
     Setting("xla_tpu_enable_sparse_core_collective_aggregator", "true", "Put small collectives together into one."),
 )
 
-# %% ../../nbs/cluster/00_recipe.ipynb #0aba3861
+# %% ../../nbs/cluster/00_recipe.ipynb #7c93aff3
 FURTHER = {
     "trainer_devices_fraction": 0.5, "sampler_devices_fraction": 0.5, "num_trainer_slices": -1, "num_samplers_slices": -1, "data_shuffle_seed": 42,
     "rl.loss_algo": "grpo", "rl.loss_agg_mode": "sequence-mean-token-mean", "weight_dtype": "bfloat16", "log_period": 20, "async_checkpointing": False,
     "num_epoch": 1, "train_fraction": 1.0, "eval_batch_size": -1, "eval_mode": "pass", "eval_sampling_strategy": "greedy", "num_eval_passes": 1,
     "adam_b1": 0.9, "adam_b2": 0.99, "hf_subset": "main", "math_verify_timeout": 120, "free_kv_cache_during_weight_sync": True,
     "reward_exact_answer": 1.0, "reward_white_space_format_match": 1.0, "reward_exact_format_match": 0.1, "reward_partial_format_match": 0.0,
-    "penalty_incorrect_format": 0.0, "penalty_incorrect_answer": 0.0, "reward_functions_path": "", "reward_functions": "",
+    "penalty_incorrect_format": 0.0, "penalty_incorrect_answer": 0.0,
     "reasoning_start_token": "<reasoning>", "reasoning_end_token": "</reasoning>", "solution_start_token": "<answer>", "solution_end_token": "</answer>",
 }
 KNOWN = {f.name: f.value for f in FLAGS} | FURTHER
@@ -374,7 +374,11 @@ def check_image(
     if m["host"].endswith("-docker.pkg.dev") and m["path"].count("/") < 2: raise ValueError(f"{name} is {ref!r}: Artifact Registry wants PROJECT/REPOSITORY/IMAGE after the host, {mend}")
     return ref
 
-# %% ../../nbs/cluster/00_recipe.ipynb #1034ac49
+# %% ../../nbs/cluster/00_recipe.ipynb #0998ae9b
+SERVER_IMAGE = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/server@sha256:d03068b39a8a2fab0621086ccb7c9445ce17ad34f1520159ca4ecd395346a162"
+PROXY_IMAGE = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server@sha256:6342a3cae2818d2f887d396e9ae4156b3316f79fef186d71ff16d535b44e1724"
+
+# %% ../../nbs/cluster/00_recipe.ipynb #848770a7
 AT_LEAST = {
     "rl.num_generations": (2, "GRPO compares siblings, and an only child has none"), "rl.num_iterations": (1, "each batch is used at least once"),
     "checkpoint_period": (1, "a checkpoint every 0 steps is none"), "max_num_checkpoints_to_keep": (1, "the last checkpoint must stay"),
@@ -388,7 +392,7 @@ ABOVE = {"learning_rate": 0, "decode_sampling_temperature": 0, "gradient_clippin
          "train_fraction": 0, "adam_b1": 0, "adam_b2": 0}
 AT_MOST = {"decode_sampling_nucleus_p": 1, "hbm_utilization_vllm": 1, "rl.grpo_epsilon": 1, "train_fraction": 1, "learning_rate": 0.1, "adam_b1": 1, "adam_b2": 1}
 
-# %% ../../nbs/cluster/00_recipe.ipynb #15e06e47
+# %% ../../nbs/cluster/00_recipe.ipynb #b18858ef
 CHOICES = {
     "model_name": ("gemma4-e4b", "gemma4-e2b"), "tokenizer_type": ("huggingface",), "attention": ("flash", "dot_product", "autoselected"),
     "remat_policy": ("full", "minimal", "save_dot_with_context_except_mlp", "save_dot_except_mlpwi", "save_dot_except_mlp", "save_qkv_proj",
@@ -401,7 +405,7 @@ CHOICES = {
 SPLITS = {"nvidia/OpenMathInstruct-2": ("train", "train_1M", "train_2M", "train_5M"), "openai/gsm8k": ("train", "test")}
 BASE_MODELS = {"gemma4-e4b": "google/gemma-4-E4B", "gemma4-e2b": "google/gemma-4-E2B"}
 
-# %% ../../nbs/cluster/00_recipe.ipynb #7e9d30af
+# %% ../../nbs/cluster/00_recipe.ipynb #553efcf8
 def limits(f: Mapping[str, Value]) -> Iterator[str]:
     "Each number by itself."
     for name, (low, why) in AT_LEAST.items():
@@ -415,7 +419,7 @@ def limits(f: Mapping[str, Value]) -> Iterator[str]:
     for name, value in f.items():
         if isinstance(value, float) and not math.isfinite(value): yield f"{name} is {value}: give a finite number"
 
-# %% ../../nbs/cluster/00_recipe.ipynb #78904e4f
+# %% ../../nbs/cluster/00_recipe.ipynb #748b627b
 def lengths(f: Mapping[str, Value]) -> Iterator[str]:
     "Sequences, tiles and parts of a batch, against one another."
     prompt, total = f["max_prefill_predict_length"], f["max_target_length"]
@@ -430,7 +434,7 @@ def lengths(f: Mapping[str, Value]) -> Iterator[str]:
     for part in ("train_micro_batch_size", "rollout_micro_batch_size"):
         if f[part] != -1 and (f[part] < 1 or f["batch_size"] % f[part]): yield f"{part} is {f[part]}: it must divide batch_size, {f['batch_size']} (or be -1: all at once)"
 
-# %% ../../nbs/cluster/00_recipe.ipynb #82e46be5
+# %% ../../nbs/cluster/00_recipe.ipynb #42acdd6c
 def schedule(f: Mapping[str, Value]) -> Iterator[str]:
     "Steps against checkpoints, evaluations and the learning rate."
     steps = int(f["num_batches"] * f["rl.num_iterations"] * f.get("train_fraction", 1) * f.get("num_epoch", 1))
@@ -439,7 +443,7 @@ def schedule(f: Mapping[str, Value]) -> Iterator[str]:
     if f["learning_rate_schedule_steps"] not in (-1, steps) and not f["learning_rate_schedule_steps"] > 0: yield f"learning_rate_schedule_steps is {f['learning_rate_schedule_steps']}: give the number of steps, or -1 for all of them"
     if 0 < f["learning_rate_schedule_steps"] < steps: yield f"learning_rate_schedule_steps is {f['learning_rate_schedule_steps']}: the last {steps - f['learning_rate_schedule_steps']} of {steps} steps would learn at the schedule's end; give {steps}, or -1"
 
-# %% ../../nbs/cluster/00_recipe.ipynb #9316760b
+# %% ../../nbs/cluster/00_recipe.ipynb #f0ba3d9a
 def model(f: Mapping[str, Value]) -> Iterator[str]:
     "Flags that must speak of the same model."
     name, base = f["model_name"], BASE_MODELS.get(f["model_name"])
@@ -456,7 +460,7 @@ def model(f: Mapping[str, Value]) -> Iterator[str]:
             if told.get(k) != f[k]: yield f"vllm_additional_config says {k} is {told.get(k)!r}, the flag says {f[k]!r}: the sampler must compute what is trained"
     if f["vllm_hf_overrides"].get("architectures") != ["MaxTextForCausalLM"]: yield "vllm_hf_overrides must name the architecture MaxTextForCausalLM, or the weights that are sent do not fit"
 
-# %% ../../nbs/cluster/00_recipe.ipynb #d94d0a1a
+# %% ../../nbs/cluster/00_recipe.ipynb #53930ab1
 def data(f: Mapping[str, Value]) -> Iterator[str]:
     "The data set's splits and files."
     train, held_out = f["dataset_name"], f["eval_dataset_name"]
@@ -469,7 +473,7 @@ def data(f: Mapping[str, Value]) -> Iterator[str]:
     elif files.startswith("hf://") and (f"datasets/{train}/" not in files): yield f"hf_train_files is {files!r}: these are not files of {train}"
     elif "OpenMathInstruct-2" in files and f["train_split"] != "train" and f"/{f['train_split']}-" not in files: yield f"hf_train_files is {files!r}: these are not the files of {f['train_split']}"
 
-# %% ../../nbs/cluster/00_recipe.ipynb #c25e3a8f
+# %% ../../nbs/cluster/00_recipe.ipynb #154a730c
 def plumbing(recipe: Recipe) -> Iterator[str]:
     "Variables and compiler flags against what Pathways needs."
     v, x = recipe.variables, recipe.xla
@@ -483,7 +487,7 @@ def plumbing(recipe: Recipe) -> Iterator[str]:
     if recipe.restarts < 0: yield f"restarts is {recipe.restarts}: give 0 or more"
     if recipe.priority not in ("very-low", "low", "medium", "high", "very-high"): yield f"priority is {recipe.priority!r}: choose very-low, low, medium, high or very-high"
 
-# %% ../../nbs/cluster/00_recipe.ipynb #3ed7121e
+# %% ../../nbs/cluster/00_recipe.ipynb #1d499413
 def missing(recipe: Recipe) -> list[str]:
     "Flags of the reference that a recipe does not have: MaxText would fill in another default."
     return [f"{f.name} is missing: MaxText's default is not the recipe's {spelled(f.name, f.value)}" for f in FLAGS if f.name not in recipe.flags]
@@ -494,8 +498,9 @@ def problems(
 ) -> list[str]:              # one line each, none where all is well
     "Everything that is wrong with a recipe, each in a line that names the mend."
     if lost := missing(recipe): return lost
-    f = recipe.flags
-    found = [p for rule in (limits, lengths, schedule, model, data) for p in rule(f)] + list(plumbing(recipe))
+    f, found = recipe.flags, list(limits(recipe.flags))
+    if any(isinstance(v, float) and not math.isfinite(v) for v in f.values()): return found      # nothing can be reckoned with those
+    found += [p for rule in (lengths, schedule, model, data) for p in rule(f)] + list(plumbing(recipe))
     checks = [lambda: layout(recipe)]
     if places: checks += [lambda: check_run_name(f["run_name"]), lambda: check_gs("base_output_directory", f["base_output_directory"]),
                           lambda: check_gs("load_parameters_path", f["load_parameters_path"], inside=True)]

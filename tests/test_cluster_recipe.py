@@ -1,0 +1,212 @@
+"The recipe: MaxText's own class takes every rendered flag, and the strict check catches what that class lets through."
+import os
+import re
+import shlex
+import subprocess
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+import pytest
+
+from grpo_tutorials.cluster.recipe import (AT_LEAST, AT_MOST, CHOICES, FLAGS, FURTHER, KNOWN, TEMPLATES, VARIABLES, XLA, check_gs, check_image, check_location, check_run_name, command,
+                                           flag_args, gemma4_e4b, head_label, layout, problems, proxy_args, typed, validate)
+
+SCRIPT = "maxtext/trainers/post_train/rl/scripts/run_gemma4_e4b_rl.sh"
+PLACES = ("rl-test", "gs://example-bucket/runs", "gs://example-bucket/gemma4-e4b/0/items")
+
+
+def wheel(name: str) -> Path:
+    "A file of the maxtext wheel; scripts/setup brings it, so its absence is a failure and not a reason to skip."
+    try: found = distribution("maxtext").locate_file(name)
+    except PackageNotFoundError: pytest.fail("the maxtext wheel is not installed: scripts/setup all")
+    return Path(found)
+
+
+@pytest.fixture(scope="module")
+def config():
+    "Load flags with MaxText's real configuration class."
+    yml = wheel("maxtext/configs/post_train/rl.yml")
+    from maxtext.configs import pyconfig, types     # pytest is imported: its errors are raised and do not end the process
+
+    def load(args): return pyconfig.initialize_pydantic(["train_rl", str(yml), *args], config_class=types.RLConfig)
+    return load
+
+
+def get(loaded, name):
+    for part in name.split("."): loaded = getattr(loaded, part)
+    return loaded
+
+
+def plain(x): return getattr(x, "value", x)
+
+
+# ---------------------------------------------------------------- against MaxText
+
+def test_every_flag_is_loaded_by_maxtext_with_our_value(config):
+    recipe = gemma4_e4b(*PLACES)
+    loaded = config(flag_args(recipe))
+    assert len(recipe.flags) == 70
+    for name, value in recipe.flags.items(): assert plain(get(loaded, name)) == value, name
+
+
+def test_ours_and_further_flags_are_loaded_too(config):
+    recipe = gemma4_e4b(*PLACES, templates="ours", **FURTHER)
+    loaded = config(flag_args(recipe))
+    for name, value in recipe.flags.items(): assert plain(get(loaded, name)) == value, name
+    assert problems(recipe) == []
+
+
+@pytest.mark.parametrize("change", [{"scan_layers": True}, {"rl.num_generations": 0}, {"remat_policy": "fulll"}, {"checkpoint_period": 0}, {"rollout_tensor_parallelism": 4}, {"eval_split": "nope"}], ids=str)
+def test_what_maxtext_lets_through_is_caught(config, change):
+    recipe = gemma4_e4b(*PLACES, **change)
+    config(flag_args(recipe))                  # no error there
+    assert len(problems(recipe)) == 1 and next(iter(change)).split("_parallelism")[0].split("rollout")[0] in problems(recipe)[0]
+
+
+def test_a_nested_typing_error_passes_there_and_not_here(config):
+    config([*flag_args(gemma4_e4b(*PLACES)), "rl.num_generation=8"])
+    with pytest.raises(ValueError, match="did you mean rl.num_generations"): gemma4_e4b(**{"rl.num_generation": 8})
+
+
+def test_the_reference_script_has_these_flags_and_variables():
+    text = wheel(SCRIPT).read_text()
+    said = re.search(r'MAXTEXT_COMMAND="(.*?)"\n\n', text, re.S)[1].replace("\\\n", " ").replace('\\"', '"')
+    words = shlex.split(said.replace("$RUN_NAME", "rl-test").replace("$BASE_OUTPUT_DIRECTORY", PLACES[1]).replace("$MAXTEXT_CKPT_PATH", PLACES[2]))
+    assert [w.split("=")[0] for w in words[:14]] == [v.name for v in VARIABLES] and words[14:17] == ["python3", "-m", "maxtext.trainers.post_train.rl.train_rl"]
+    assert words[17:] == flag_args(gemma4_e4b(*PLACES))
+    xla = re.search(r'XLA_FLAGS="(.*?)"\n', text, re.S)[1].replace("\\\n", " ").split()
+    assert xla == proxy_args(gemma4_e4b()) and len(xla) == len(XLA) == 19
+
+
+def test_the_images_are_the_references():
+    from grpo_tutorials.cluster.recipe import PROXY_IMAGE, SERVER_IMAGE
+    text = wheel(SCRIPT).read_text()
+    assert f"PATHWAYS_SERVER_IMAGE:-{SERVER_IMAGE}}}" in text and f"PATHWAYS_PROXY_SERVER_IMAGE:-{PROXY_IMAGE}}}" in text
+
+
+def test_the_templates_of_the_reference_are_in_the_wheel_and_ours_in_the_package():
+    for k in ("data_template_path", "chat_template_path"): assert wheel(gemma4_e4b().flags[k]).is_file()
+    ours = Path(__file__).resolve().parent.parent / "chat_templates"
+    for path in TEMPLATES["ours"].values(): assert (ours / Path(path).name).is_file(), path
+
+
+def test_maxtext_reads_our_templates_from_an_absolute_path(tmp_path):
+    "Its loaders return None for a file that they do not like, so look at what they return."
+    pytest.importorskip("datasets")
+    wheel("maxtext/input_pipeline/instruction_data_processing.py")
+    text = wheel("maxtext/input_pipeline/instruction_data_processing.py").read_text()
+    scope = {"os": os, "json": __import__("json"), "__file__": str(wheel("maxtext/input_pipeline/instruction_data_processing.py"))}
+    for name in ("load_data_template_from_file", "load_chat_template_from_file"):      # the module itself needs grain, jax and transformers
+        exec(re.search(rf"^def {name}\(.*?(?=^def |\Z)", text, re.M | re.S)[0], scope)
+    ours = Path(__file__).resolve().parent.parent / "chat_templates"
+    assert set(scope["load_data_template_from_file"](str(ours / "openmathinstruct2_rl.json"))) == {"SYSTEM_PROMPT", "TEMPLATE"}
+    assert "<|turn>" in scope["load_chat_template_from_file"](str(ours / "gemma4.json"))
+
+
+# ---------------------------------------------------------------- the check
+
+def test_the_reference_is_right():
+    assert validate(gemma4_e4b(*PLACES)) == gemma4_e4b(*PLACES)
+    assert problems(gemma4_e4b(), places=False) == [] and len(problems(gemma4_e4b())) == 3
+
+
+@pytest.mark.parametrize("name", sorted(AT_LEAST))
+def test_below_the_least(name):
+    recipe = gemma4_e4b(*PLACES, **{name: AT_LEAST[name][0] - 1})
+    assert any(p.startswith(f"{name} is ") for p in problems(recipe)), problems(recipe)
+
+
+@pytest.mark.parametrize("name", sorted(AT_MOST))
+def test_above_the_most(name):
+    for value in (AT_MOST[name] + .5, float("nan"), float("inf"), -1.0, 0.0): assert any(name in p for p in problems(gemma4_e4b(*PLACES, **{name: value}))), value
+
+
+@pytest.mark.parametrize("name", sorted(CHOICES))
+def test_not_among_the_choices(name):
+    assert any(p.startswith(f"{name} is ") for p in problems(gemma4_e4b(*PLACES, **{name: "nope"})))
+
+
+@pytest.mark.parametrize("change, words", [
+    ({"max_target_length": 512}, "no token is left"), ({"max_target_length": 4000}, "must divide max_target_length"), ({"sa_block_kv_compute": 300}, "sa_block_kv_compute"),
+    ({"max_num_batched_tokens": 8}, "less than one token"), ({"train_micro_batch_size": 3}, "must divide batch_size"), ({"rollout_micro_batch_size": 0}, "must divide batch_size"),
+    ({"checkpoint_period": 501}, "before the first checkpoint"), ({"enable_checkpointing": False}, "nothing to convert"), ({"learning_rate_schedule_steps": 0}, "learning_rate_schedule_steps"),
+    ({"learning_rate_schedule_steps": 400}, "100 of 500"), ({"tokenizer_path": "google/gemma-4-E4B-it"}, "instruction-tuned"), ({"tokenizer_path": "google/gemma-3-1b"}, "tokenizer_path"),
+    ({"chat_template_path": " "}, "chat_template_path is empty"), ({"data_template_path": "x.yaml"}, "takes any other for none"), ({"enable_dp_attention": False}, "vllm_additional_config"),
+    ({"model_name": "gemma4-e2b"}, "tokenizer_path"), ({"vllm_additional_config": {}}, "maxtext_config"), ({"vllm_hf_overrides": {}}, "MaxTextForCausalLM"), ({"train_split": "train_9M"}, "train_split"),
+    ({"train_split": "train_2M"}, "not the files of train_2M"), ({"hf_train_files": "data/x.parquet"}, "hf://"), ({"hf_train_files": "hf://datasets/openai/gsm8k/x"}, "not files of"),
+    ({"eval_dataset_name": "openai/gsm8k", "eval_split": "validation"}, "train, test"), ({"ici_tensor_parallelism": 3}, "must divide the trainer's 16"), ({"trainer_devices_fraction": 0.75}, "together at most 1"),
+    ({"rollout_data_parallelism": -1, "rollout_tensor_parallelism": -1}, "sampler has 16"), ({"rollout_data_parallelism": 0}, "sampler has 16"), ({"chips_per_vm": 8}, "has 4 chips"), ({"run_name": "x" * 23}, "at most 22"),
+    ({"base_output_directory": "/local"}, "gs://"), ({"load_parameters_path": "gs://example-bucket"}, "whole bucket"),
+], ids=str)
+def test_more_than_one_number(change, words):
+    found = problems(gemma4_e4b(*PLACES).change(**change))
+    assert any(words in p for p in found) and all("\n" not in p for p in found), found
+
+
+@pytest.mark.parametrize("change, words", [
+    ({"topology": "4x9"}, "v6e slice"), ({"topology": "2x2"}, "one host"), ({"topology": ""}, "TOPOLOGY"), ({"compute_type": "ct5p-hightpu-4t"}, "COMPUTE_TYPE"), ({"compute_type": "ct6e-standard-8t"}, "chips_per_vm"),
+    ({"num_slices": 2}, "one slice"), ({"priority": "urgent"}, "priority"), ({"restarts": -1}, "restarts"), ({"variables": {}}, "JAX_RANDOM_WEIGHTS is missing"), ({"xla": {}}, "xla_tpu_scoped_vmem_limit_kib is missing"),
+], ids=str)
+def test_the_slice_and_the_plumbing(change, words): assert any(words in p for p in problems(replace(gemma4_e4b(*PLACES), **change)))
+
+
+def test_unknown_names_and_kinds_are_refused_at_once():
+    recipe = gemma4_e4b()
+    for flags, words in (({"batchsize": 1}, "batch_size"), ({"rl.num_generation": 8}, "rl.num_generations"), ({"rl.lossalgo": "x"}, "rl.loss_algo"), ({"batch_size": 1.5}, "whole number"), ({"debug": "maybe"}, "True or False"),
+                         ({"hf_access_token": "hf_secret"}, "secret"), ({"learning_rate": "fast"}, "a number"), ({"vllm_hf_overrides": "[]"}, "JSON object")):
+        with pytest.raises(ValueError, match=re.escape(words)) as e: recipe.change(**flags)
+        assert "hf_secret" not in str(e.value)
+    with pytest.raises(ValueError, match="did you mean JAX_PLATFORMS"): replace(recipe, variables={"JAX_PLATFORM": "cpu"})
+    with pytest.raises(ValueError, match="unknown XLA flag"): replace(recipe, xla={"xla_nope": "1"})
+    with pytest.raises(ValueError, match="maxtext or ours"): gemma4_e4b(templates="mine")
+
+
+def test_a_missing_flag_is_named():
+    recipe = gemma4_e4b(*PLACES)
+    for name in recipe.flags: assert problems(replace(recipe, flags={k: v for k, v in recipe.flags.items() if k != name})) == [p for p in problems(replace(recipe, flags={k: v for k, v in recipe.flags.items() if k != name})) if name in p]
+
+
+def test_words_survive_the_shell(tmp_path):
+    recipe = gemma4_e4b("rl-test", "gs://example-bucket/runs", "gs://example-bucket/x", **{"solution_start_token": "<it's \"$HOME\">", "vllm_additional_config": {"a": "b c"}})
+    done = subprocess.run(["bash", "-c", command(recipe).replace("python3 -m maxtext.trainers.post_train.rl.train_rl", "printf '%s\\n'")], capture_output=True, text=True, cwd=tmp_path, env={**os.environ})
+    assert done.stdout.splitlines() == flag_args(recipe)
+
+
+def test_typed_reads_what_it_writes():
+    from grpo_tutorials.cluster.recipe import spelled
+    for name, value in KNOWN.items():
+        if name != "vllm_hf_overrides": assert typed(name, spelled(name, value)) == value, name
+
+
+# ---------------------------------------------------------------- names (H03, H04)
+
+def test_run_names():
+    ok = lambda n: not raises(check_run_name, n)
+    assert [ok(n) for n in ("my_run", "run-", "1run", "My-Run", "a b", "ok-run-1", "")] == [False, False, False, False, False, True, False]
+    assert [len(head_label(n)) for n in ("x" * 22, "x" * 23, "rl-20261130-1350")] == [63, 65, 51]
+    assert [ok(n) for n in ("x" * 22, "x" * 23, "rl-20261130-1350", "a", "-a", "a\n", "a.b", "é")] == [True, False, True, True, False, False, False, False]
+
+
+def raises(f, *args):
+    try: f(*args)
+    except ValueError as e: return "\n" not in str(e).replace("\\n", "")
+    return False
+
+
+def test_buckets_places_and_images():
+    for good in ("gs://my-bucket", "gs://my-bucket/", "gs://my-bucket/a/b_c-1.0", "gs://0abc/x"): check_gs("B", good)
+    for bad in ("", "my-bucket", "gs:/my-bucket", "gs://", "gs://a", "gs://My-bucket", "gs://-ab", "gs://ab-/x", "gs://a..b", "gs://1.2.3.4/x", "gs://goog-x/y", "gs://my-bucket/a b", "gs://my bucket/a", "gs://my-bucket/a;b",
+                "gs://my-bucket/$x", "gs://my-bucket//a", "gs://my-bucket/'a'", "GS://my-bucket", " gs://my-bucket", "s3://my-bucket"): assert raises(check_gs, "B", bad), bad
+    for good in ("us-central1", "us-central1-a", "europe-west12-c", "us-east5-b", "us-central1-ai1a"): check_location("ZONE", good)
+    for bad in ("", "us", "us-central1-", "us-central1-aa", "us-central", "US-CENTRAL1", "us-central1-a ", "us_central1"): assert raises(check_location, "ZONE", bad), bad
+    digest = "@sha256:" + "0" * 64
+    for good in ("gcr.io/p/i:1", "us-docker.pkg.dev/p/r/i:tag_1.0", "us-docker.pkg.dev/p/r/i" + digest, "localhost:5000/i:1", "us-docker.pkg.dev/p/r/a/i:1" + digest): check_image("I", good)
+    for bad in ("", "i", "i:1", "maxtext_base_image:latest", "gcr.io/p/i", "gcr.io/p/i:", "gcr.io/p/I:1", "us-docker.pkg.dev/p/i:1", "https://gcr.io/p/i:1", "gcr.io/p/i:1 ", "gcr.io/p/i@sha256:00", "gcr.io//i:1", "p/i:1"):
+        assert raises(check_image, "I", bad), bad
+
+
+def test_the_layout():
+    assert str(layout(gemma4_e4b())) == "32 chips on 8 hosts: trainer 16 (fsdp 8 x tp 2), sampler 16 (dp 8 x tp 2)"
+    assert layout(gemma4_e4b(trainer_devices_fraction=0.25, sampler_devices_fraction=0.75, rollout_data_parallelism=12)).trainer == 8
+    assert sorted(f.name for f in FLAGS) == sorted(set(f.name for f in FLAGS))
