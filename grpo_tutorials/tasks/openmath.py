@@ -8,9 +8,9 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/tasks/openmath.html.md"""
 __all__ = ['VERBS', 'LETTERS', 'KINDS', 'COLUMNS', 'SIZE', 'VERDICTS', 'POINTS', 'REWARDS', 'EPSILON', 'MODES', 'HABIT_SHARE',
            'SLIP_SHARE', 'SLIPS', 'SCALES', 'HUB', 'Problem', 'fractions', 'square', 'function', 'set_sum', 'equation',
            'product', 'value', 'row_of', 'problems', 'synthetic', 'write_table', 'read_table', 'read_file',
-           'split_rows', 'usable', 'Table', 'asked', 'last_box', 'final_answer', 'Verdicts', 'Points', 'has_form',
-           'format_exact', 'format_approximate', 'number_check', 'grade', 'near', 'Score', 'score_one', 'score',
-           'summarize', 'tagged', 'written', 'demonstrations', 'taught', 'hub_rows', 'load', 'folder_table']
+           'split_rows', 'usable', 'Table', 'asked', 'last_box', 'final_answer', 'judge', 'Verdicts', 'Points',
+           'has_form', 'format_exact', 'format_approximate', 'number_check', 'grade', 'near', 'Score', 'score_one',
+           'score', 'summarize', 'tagged', 'written', 'demonstrations', 'taught', 'hub_rows', 'load', 'folder_table']
 
 # %% ../../nbs/tasks/02_openmath.ipynb #8511b1e8
 import json
@@ -250,11 +250,21 @@ def final_answer(
     found = last_box(blocks[-1] if blocks else text)
     return found if found is not None else blocks[-1].strip() if blocks else None
 
-# %% ../../nbs/tasks/02_openmath.ipynb #42cce7fb
+# %% ../../nbs/tasks/02_openmath.ipynb #739cfb8d
+def judge(
+    gold: str,
+    pred: str,
+) -> bool | None:        # None: it could not be told
+    "Whether two answers of the set are equal."
+    gold, pred = (re.sub(r"(?<![\d.!])(\d{1,2})!(?![!=])", lambda m: str(math.factorial(int(m[1]))), x) for x in (gold, pred))
+    words = [x.strip(" .").casefold() for x in (gold, pred)]
+    if words[0] == words[1] and re.fullmatch(r"[^\W\d_]{2,}", words[0]): return True
+    return verify_math(gold, pred)
+
 @dataclass
 class Verdicts:
     "Asks the judge, each pair once a call, and counts what it could not tell."
-    judge: Callable[[str, str], bool | None] = verify_math
+    judge: Callable[[str, str], bool | None] = judge
     asked: int = 0
     unsure: int = 0
     lock: Any = field(default_factory=threading.Lock, repr=False)
@@ -422,8 +432,8 @@ def taught() -> list[Problem]:
     "The problems of the training part of the synthetic table."
     return [problems()[i] for i in split_rows(SIZE)[0]]
 
-# %% ../../nbs/tasks/02_openmath.ipynb #31fe66d3
-_small = dict(model="tiny", chat_template="gemma3", max_prompt_length=96, max_completion_length=32, schedule="constant", warmup=0.125, beta=0.02,
+# %% ../../nbs/tasks/02_openmath.ipynb #5aa54bef
+_small = dict(model="tiny", chat_template="gemma3", max_prompt_length=80, max_completion_length=40, schedule="constant", warmup=0.125, beta=0.02,
               temperature=1.0, max_grad_norm=1.0, adam_b1=0.9, adam_b2=0.95, learning_rate=5e-4, lora_rank=32, lora_alpha=32)
 
 SCALES = {
