@@ -389,7 +389,7 @@ def summarize(scores: Sequence[Score]) -> dict[str, Any]:
     mean = lambda name: (sum(xs) / len(xs) if (xs := [x for s in scores if (x := getattr(s, name)) is not None]) else None)
     return dict(n=len(scores), accuracy=mean("correct"), partial=mean("partial"), format=mean("format"), unjudged=sum(s.correct is None for s in scores))
 
-# %% ../../nbs/tasks/02_openmath.ipynb #2e5bc85a
+# %% ../../nbs/tasks/02_openmath.ipynb #c3ae2ba4
 HABIT_SHARE = 0.6    # of the demonstrations of a kind that has a misconception
 SLIP_SHARE = 0.15    # of the others: a slip of arithmetic or of form
 SLIPS = ("arithmetic", "box only", "no tags", "reasoning left open")
@@ -432,7 +432,7 @@ def taught() -> list[Problem]:
     "The problems of the training part of the synthetic table."
     return [problems()[i] for i in split_rows(SIZE)[0]]
 
-# %% ../../nbs/tasks/02_openmath.ipynb #5aa54bef
+# %% ../../nbs/tasks/02_openmath.ipynb #78a7d83e
 _small = dict(model="tiny", chat_template="gemma3", max_prompt_length=80, max_completion_length=40, schedule="constant", warmup=0.125, beta=0.02,
               temperature=1.0, max_grad_norm=1.0, adam_b1=0.9, adam_b2=0.95, learning_rate=5e-4, lora_rank=32, lora_alpha=32)
 
@@ -454,7 +454,7 @@ def hub_rows(files: str = HUB) -> list[dict[str, Any]]:
     if missing := [c for c in COLUMNS if c not in table.column_names]: raise ValueError(f"{files}: no column {' and no column '.join(missing)}")
     return table.remove_columns("generated_solution").to_list()
 
-# %% ../../nbs/tasks/02_openmath.ipynb #b9a48460
+# %% ../../nbs/tasks/02_openmath.ipynb #371886d5
 @cache
 def _synthetic_table() -> Table: return Table(synthetic, load_data_template("openmathinstruct2_rl"))
 
