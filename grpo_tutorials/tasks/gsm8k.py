@@ -316,7 +316,7 @@ SCALES = {
                   eval_n=1319, learning_rate=3e-6, warmup=0.1, schedule="cosine", beta=0.08, epsilon=0.2, lora_rank=32, lora_alpha=32, temperature=0.9,
                   top_k=50, top_p=1.0, max_grad_norm=0.1, adam_b1=0.9, adam_b2=0.99, weight_decay=0.1, save_steps=500, dtype="bfloat16"),
 }
-ENGINE_VALUES = {(s, e): dict(learning_rate=5e-4, lora_rank=32, lora_alpha=32) for s in ("smoke", "cpu") for e in ("tunix", "trl")}
+ENGINE_VALUES = {(s, e): dict(learning_rate=5e-4, lora_rank=32, lora_alpha=32) for s in ("smoke", "cpu") for e in ("scratch", "tunix", "trl")}
 
 # %% ../../nbs/tasks/01_gsm8k.ipynb #3a7c9177
 EMBEDDED_SIZE = {"train": 12_000, "test": 3_000}      # fewer than there are at level 1, so that any seed finds them

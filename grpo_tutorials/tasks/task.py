@@ -97,7 +97,7 @@ def get_task(
     if name not in task_names(): raise ValueError(f"unknown task {name!r}: choose one of {', '.join(task_names())}")
     return import_module(f"grpo_tutorials.tasks.{name}").load(scale_name(scale), data)
 
-EXTRAS = {"tunix": "tunix", "trl": "trl"}     # engine -> the extra that brings it; any other: cpu, which brings all
+EXTRAS = {"scratch": "tunix", "tunix": "tunix", "trl": "trl"}     # engine -> the extra that brings it; any other: cpu, which brings all
 
 def get_engine(
     name: str,                    # one of `engine_names()`
