@@ -1,0 +1,253 @@
+"GRPO from scratch: the forward is transformers', the devices change nothing, interrupted is the same as uninterrupted."
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+CI = os.environ.get("CI", "").lower() == "true"
+jax = __import__("jax") if CI else pytest.importorskip("jax")
+import jax.numpy as jnp
+
+from grpo_tutorials.core.runs import Run
+from grpo_tutorials.core.scale import Unavailable, override
+from grpo_tutorials.engines import scratch as S
+from grpo_tutorials.models import forward as F
+from grpo_tutorials.models.lora import read_tensors
+from grpo_tutorials.models.tiny import checkpoint
+from grpo_tutorials.tasks.task import get_task
+
+TASK = get_task("gsm8k", scale="smoke")
+SCALE = TASK.scale("smoke", "scratch", steps=4, save_steps=2, eval_n=8, max_completion_length=16)
+S.compile_cache()
+
+
+# ---------------------------------------------------------------- the forward
+
+def gemma(family, **more):
+    "A model of a few thousand random weights; gains and scalars too, which transformers starts at one."
+    torch = pytest.importorskip("torch")
+    import transformers as tf
+    small = dict(vocab_size=97, hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=8, intermediate_size=48, num_hidden_layers=4, sliding_window=5,
+                 layer_types=["sliding_attention", "full_attention"] * 2, pad_token_id=0, bos_token_id=2, eos_token_id=1)
+    kind = dict(gemma3=(tf.Gemma3TextConfig, tf.Gemma3ForCausalLM), gemma4=(tf.Gemma4TextConfig, tf.Gemma4ForCausalLM))[family]
+    if family == "gemma4": small |= dict(vocab_size_per_layer_input=97, hidden_size_per_layer_input=0, global_head_dim=16, num_kv_shared_layers=0)
+    torch.manual_seed(0)
+    model = kind[1](kind[0](**(small | more))).eval()
+    with torch.no_grad():
+        for name, p in [*model.named_parameters(), *model.named_buffers()]:
+            if "norm" in name or "layer_scalar" in name: p.add_(.3 * torch.randn_like(p))
+            elif "inv_freq" not in name and "scale" not in name: p.add_(.2 * torch.randn_like(p))
+    return model
+
+
+WAYS = {
+    "gemma3": ("gemma3", dict(query_pre_attn_scalar=11)),
+    "gemma3 one key for all": ("gemma3", dict(num_key_value_heads=1)),
+    "gemma3 soft cap": ("gemma3", dict(final_logit_softcapping=3.0)),
+    "gemma3 slower rope": ("gemma3", dict(rope_parameters=dict(full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e6), sliding_attention=dict(rope_type="default", rope_theta=1e4)))),
+    "gemma4": ("gemma4", {}),
+    "gemma4 per layer": ("gemma4", dict(hidden_size_per_layer_input=6)),
+    "gemma4 shared": ("gemma4", dict(num_kv_shared_layers=2, hidden_size_per_layer_input=6, use_double_wide_mlp=True)),
+    "gemma4 values are keys": ("gemma4", dict(attention_k_eq_v=True, num_global_key_value_heads=1)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_log_probabilities_are_transformers(way, tmp_path):
+    "Groups, left padding and a window that is shorter than the text."
+    torch = pytest.importorskip("torch")
+    family, more = WAYS[way]
+    model = gemma(family, **more)
+    model.save_pretrained(tmp_path)
+    ours = F.load(tmp_path)
+    rng = np.random.default_rng(0)
+    prompts, ids = [rng.integers(3, 97, n).tolist() for n in (9, 6)], rng.integers(3, 97, (2, 3, 7))
+    p, mask = S.pad(prompts, 11)
+    logp, entropy = jax.jit(lambda w: S.logprobs(ours.config, w, jnp.asarray(p), jnp.asarray(mask), jnp.asarray(ids), 0.7))(F.fuse(ours))
+    for b, prompt in enumerate(prompts):
+        for g in range(3):
+            with torch.no_grad(): z = model(torch.tensor([prompt + ids[b, g].tolist()])).logits[0, len(prompt) - 1:-1] / 0.7
+            want = z.log_softmax(-1)
+            np.testing.assert_allclose(logp[b, g], want[range(7), ids[b, g]].numpy(), atol=1e-4)
+            np.testing.assert_allclose(entropy[b, g], -(want.exp() * want).sum(-1).numpy(), atol=1e-4)
+    F.save(ours, tmp_path / "again.safetensors")
+    a, b = read_tensors(tmp_path / "again.safetensors"), read_tensors(tmp_path / "model.safetensors")
+    for k in a: np.testing.assert_array_equal(a[k], b[k])
+
+
+@pytest.mark.parametrize("change, says", [(dict(model_type="llama"), "llama"), (dict(enable_moe_block=True), "enable_moe_block"), (dict(attention_bias=True), "attention_bias"),
+                                          (dict(hidden_activation="silu"), "hidden_activation"), (dict(use_bidirectional_attention=True), "looks ahead")])
+def test_a_model_that_would_be_misread_is_refused(change, says, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(json.loads((checkpoint("gsm8k") / "config.json").read_text()) | change))
+    with pytest.raises(ValueError, match=says): F.read_config(tmp_path)
+
+
+# ---------------------------------------------------------------- the sampler
+
+def test_a_sampled_completion_is_the_likeliest_where_asked_and_its_own_log_probabilities_agree():
+    "Greedy through the cache = the argmax of the full pass, token for token; ends stop a row and the loop."
+    base = F.load(checkpoint("sudoku"))
+    w, stop = F.fuse(base), (5, 1023)
+    p, mask = map(jnp.asarray, S.pad([[2, 40, 50], [2, 9, 8, 7, 6]], 16))
+    ids = np.asarray(jax.jit(lambda w: S.sample(base.config, w, p, mask, jnp.full((2, 2, 16), -1.0), stop))(w))
+    logp = np.asarray(jax.jit(lambda w: S.logprobs(base.config, w, p, mask, jnp.asarray(ids)))(w)[0])
+    every = np.stack([np.asarray(jax.jit(lambda w, t: S.logprobs(base.config, w, p, mask, t))(w, jnp.asarray(np.where(np.arange(16) == 3, other, ids)))[0])[..., 3] for other in (11, 99, 400)])
+    assert (every <= logp[..., 3] + 1e-5).all() and (ids[:, 0] == ids[:, 1]).all()
+    m = np.asarray(S.completion_mask(jnp.asarray(ids), stop))
+    assert (ids[m == 0] == 0).all()
+
+
+@pytest.mark.parametrize("how", [{}, dict(top_k=5), dict(top_p=.6), dict(top_k=9, top_p=.7, temperature=.5), dict(temperature=2.0)], ids=str)
+def test_draws_have_the_right_shares(how):
+    "Against the distribution that transformers would draw from, written here once more in NumPy."
+    z = np.random.default_rng(1).normal(size=50) * 2
+    q = np.exp(z / how.get("temperature", 1.0))
+    if k := how.get("top_k"): q[q < np.sort(q)[-k]] = 0
+    q /= q.sum()
+    if top_p := how.get("top_p"):
+        order = np.argsort(-q)
+        q[order[np.cumsum(q[order]) - q[order] >= top_p]] = 0
+        q /= q.sum()
+    n = 20_000
+    dice = (np.arange(n) + .5) / n
+    got = np.bincount(np.asarray(jax.jit(lambda z, d: S.pick(z, d, **how))(jnp.tile(jnp.asarray(z, jnp.float32), (n, 1)), jnp.asarray(dice, jnp.float32))), minlength=50) / n
+    np.testing.assert_allclose(got, q, atol=2e-4)
+    assert not got[q == 0].any()
+    assert int(S.pick(jnp.asarray(z, jnp.float32)[None], jnp.array([-1.0]), **how)[0]) == z.argmax()
+
+
+# ---------------------------------------------------------------- runs
+
+def run(path, scale=SCALE, stop=None, resume=False, task=TASK, seed=0):
+    "A run that is interrupted after `stop` steps, if any; its summary, or None."
+    with Run.open(path, dict(task=task.name, engine="scratch", scale=scale, seed=seed), resume=resume) as r:
+        def listen(stage, done, total):
+            if stage == "train" and done == stop: raise KeyboardInterrupt
+        r.listeners.append(listen)
+        try: return S.train(task, scale, r, seed=seed, resume=resume)
+        except KeyboardInterrupt: return None
+
+def adapter(path): return read_tensors(path / "adapter" / "adapter_model.safetensors")
+def lines(path, name): return [json.loads(x) for x in (path / name).read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "run"
+    assert run(path)["steps"] == 4
+    return path
+
+
+@pytest.mark.parametrize("stop", [1, 3])    # before the first checkpoint, after it
+def test_an_interrupted_run_ends_like_an_uninterrupted_one(whole, tmp_path, stop):
+    path = tmp_path / "run"
+    assert run(path, stop=stop) is None
+    assert run(path, resume=True)["steps"] == 4
+    for k, v in adapter(whole).items(): np.testing.assert_array_equal(adapter(path)[k], v)
+    same = lambda p: [{k: v for k, v in x.items() if k not in ("step_seconds", "tokens_per_second")} for x in lines(p, "metrics.jsonl")]
+    assert same(path) == same(whole)
+    seen = lambda p: [(x["step"], x["prompt"], x["completion"], x["rewards"]) for x in lines(p, "samples.jsonl") if x["phase"] == "train"]
+    assert seen(path) == seen(whole)
+    assert len(set(c for _, _, c, _ in seen(whole))) > 4                       # each step draws anew
+
+
+def test_the_line_of_a_step_says_what_the_other_engines_say(whole):
+    x = lines(whole, "metrics.jsonl")[-1]
+    for k in ("reward", "reward_std", "loss", "kl", "entropy", "clip_fraction", "completion_length", "truncated", "silent_groups", "grad_norm", "lr", "step_seconds", "tokens_per_second"):
+        assert np.isfinite(x[k]), k
+    assert x["kl"] > 0 and any(k.startswith("rewards/") for k in x)
+
+
+@pytest.mark.parametrize("changes", [dict(micro_batch=4), dict(micro_batch=2), dict(micro_batch=1)], ids=str)
+@pytest.mark.parametrize("loss_type", ["grpo"])
+def test_parts_change_nothing(whole, tmp_path, changes, loss_type):
+    "One pass or several: the same completions, losses and adapter."
+    path = tmp_path / "run"
+    run(path, override(SCALE, **changes))
+    close(path, whole)
+
+
+def close(path, whole):
+    seen = lambda p: [(x["step"], x["completion"], x["total"]) for x in lines(p, "samples.jsonl") if x["phase"] == "train"]
+    assert seen(path) == seen(whole)
+    for x, y in zip(lines(path, "metrics.jsonl"), lines(whole, "metrics.jsonl")):
+        for k in ("reward", "loss", "kl", "grad_norm", "entropy", "truncated"): assert x[k] == pytest.approx(y[k], abs=1e-5, rel=1e-4), k
+    for k, v in adapter(whole).items(): np.testing.assert_allclose(adapter(path)[k], v, atol=2e-4)     # Adam makes a step of a sign: rounding is seen in the smallest gradients
+
+
+def test_full_weights_are_written_as_a_model_folder(tmp_path):
+    scale = override(SCALE, lora_rank=0, lora_alpha=0.0, steps=1, max_grad_norm=100.0, learning_rate=1e-3, warmup=0.0)
+    assert run(tmp_path / "run", scale)["adapter"] is None
+    new, old = (read_tensors(f / "model.safetensors") for f in (tmp_path / "run" / "model", checkpoint("gsm8k")))
+    assert new.keys() == old.keys() and all(np.isfinite(v).all() for v in new.values())
+    assert sum(bool((new[k] != old[k]).any()) for k in new) == len(new)        # every tensor learns
+    asked = [r["prompt"] for r in TASK.rows("test", 4, 0)]
+    wrote = [x["completion"] for x in lines(tmp_path / "run", "samples.jsonl") if x["phase"] == "after" and x["decoding"] == "greedy"][:4]
+    assert S.load_policy(tmp_path / "run" / "model", scale)(asked, greedy=True) == wrote
+
+
+def test_what_cannot_be_done_is_said_before_anything_is_loaded():
+    for changes, says in ((dict(optim="adamw_8bit"), "optim"), (dict(micro_batch=8, mesh=(3, 1)), "evenly"), (dict(model="google/gemma-3-1b-it"), "downloads nothing")):
+        with pytest.raises((ValueError, FileNotFoundError), match=says): S.preflight(override(SCALE, **changes), "gsm8k")
+    with pytest.raises(Unavailable, match="sees"): S.make_mesh((jax.device_count() + 1, 1))
+    with pytest.raises(Unavailable, match="accelerator"): S.preflight(override(SCALE, name="full"), "gsm8k")
+
+
+# ---------------------------------------------------------------- devices and processes
+
+CHILD = """
+import json, os, sys
+scale, folder, rank, port = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+import jax
+if port != "none":
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(f"localhost:{port}", 2, rank)
+from grpo_tutorials.core.runs import Run
+from grpo_tutorials.core.scale import override
+from grpo_tutorials.engines import scratch
+from grpo_tutorials.tasks.task import get_task
+task = get_task("gsm8k", scale="smoke")
+scale = task.scale("smoke", "scratch", **scale)
+with Run.open(folder, dict(task="gsm8k", engine="scratch", scale=scale, seed=0)) as run: scratch.train(task, scale, run, seed=0)
+print(jax.device_count(), jax.process_count(), flush=True)
+os._exit(0)      # jax.distributed waits for the others at exit
+"""
+
+def child(folder, devices, rank=0, port="none", **changes):
+    env = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} --xla_cpu_multi_thread_eigen=false", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
+    numbers = dict(steps=4, save_steps=2, eval_n=8, max_completion_length=16) | changes
+    return subprocess.Popen([sys.executable, "-c", CHILD, json.dumps(numbers), str(folder), str(rank), str(port)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+def wait(p):
+    try: out, err = p.communicate(timeout=400)
+    except subprocess.TimeoutExpired: p.kill(); raise
+    assert p.returncode == 0, err[-2000:]
+    return out.split()
+
+
+def test_one_device_and_eight(whole, tmp_path):
+    assert wait(child(tmp_path / "run", 8, mesh=(4, 2))) == ["8", "1"]
+    close(tmp_path / "run", whole)
+
+
+def test_two_processes_with_a_share_of_the_prompts_each(whole, tmp_path):
+    with socket.socket() as s:
+        s.bind(("localhost", 0))
+        port = s.getsockname()[1]
+    both = [child(tmp_path / f"run{rank}", 2, rank, port, mesh=(4, 1)) for rank in (0, 1)]
+    assert [wait(p) for p in both] == [["4", "2"]] * 2
+    runs = [tmp_path / "run0", tmp_path / "run1"]
+    seen = lambda p: [(x["step"], x["prompt"][-1]["content"], x["completion"], x["total"]) for x in lines(p, "samples.jsonl") if x["phase"] == "train"]
+    for step in range(1, 5):
+        of = lambda p: [x for x in seen(p) if x[0] == step]
+        assert of(runs[0]) + of(runs[1]) == of(whole)                          # the second prompts are the second process's
+        assert {x[1] for x in of(runs[0])}.isdisjoint(x[1] for x in of(runs[1]))
+    for p in runs:
+        for x, y in zip(lines(p, "metrics.jsonl"), lines(whole, "metrics.jsonl")):
+            for k in ("reward", "reward_std", "loss", "kl", "grad_norm", "completion_length"): assert x[k] == pytest.approx(y[k], abs=1e-5, rel=1e-4), k
+    for k, v in adapter(runs[0]).items(): np.testing.assert_array_equal(v, adapter(runs[1])[k])
