@@ -38,7 +38,7 @@ def detach(
     from jax.lax import stop_gradient
     return stop_gradient(x)
 
-# %% ../../nbs/core/01_grpo.ipynb #26cb689a
+# %% ../../nbs/core/01_grpo.ipynb #6ab0c73f
 def like(
     x: Array,               # an array of any of the three
     y: Any,                 # numbers: an array, a list or one number
@@ -46,6 +46,7 @@ def like(
     "The second as the first is."
     import array_api_compat as api
     xp = api.array_namespace(x)
+    if api.is_torch_array(y): return y.to(x)                                  # keeps its gradient, if it has one
     if api.is_torch_array(x): return xp.asarray(y, dtype=x.dtype, device=x.device)
     return xp.asarray(y, dtype=x.dtype)
 

@@ -56,7 +56,7 @@ def truncated(
     ids = ids if api.is_array_api_obj(ids) else np.asarray(ids)
     return ~api.array_namespace(ids).any(is_one_of(ids, eos_ids), axis=-1)
 
-# %% ../../nbs/core/01a_losses.ipynb #4d2a3cbc
+# %% ../../nbs/core/01a_losses.ipynb #8e632358
 def token_logp(
     logits: Array,              # (..., T, V): row t scores token t
     ids: Array,                 # (..., T)
@@ -67,7 +67,8 @@ def token_logp(
     z = z / temperature
     top = detach(xp.max(z, axis=-1, keepdims=True))
     total = xp.squeeze(top, axis=-1) + xp.log(xp.sum(xp.exp(z - top), axis=-1))
-    return xp.squeeze(xp.take_along_axis(z, xp.astype(ids, xp.int64 if z.dtype == xp.float64 else xp.int32, copy=False)[..., None], axis=-1), axis=-1) - total
+    taken = xp.take_along_axis(z, xp.astype(ids, int)[..., None], axis=-1)
+    return xp.squeeze(taken, axis=-1) - total
 
 # %% ../../nbs/core/01a_losses.ipynb #4b39e296
 def completion_logp(
