@@ -168,6 +168,8 @@ def test_what_is_not_judged_stays_out(rewards, tmp_path, monkeypatch):
     (line,) = lines(tmp_path / "a", "metrics.jsonl")
     train = trained(tmp_path / "a")
     judged = [s["total"] for s in train if s["total"] is not None]
+    assert line["samples/unjudged"] == len(train) - len(judged) == json.loads((tmp_path / "a" / "summary.json").read_text())["unjudged"]
+    assert "not judged" in [f.name for f in diagnose(Record.load(tmp_path / "a"))]
     assert 0 < len(judged) < len(train) and line["reward"] == pytest.approx(np.mean(judged)) and math.isfinite(line["loss"])
     assert all(s["advantage"] == 0 for s in train if s["total"] is None)
     np.testing.assert_allclose(sorted(theirs[0]), sorted(s["advantage"] for s in train), atol=1e-4)     # TRL shuffles
@@ -262,6 +264,35 @@ def test_an_answer_can_be_watched(whole, capsys):
     prompt = TASK.rows("test", 1, 0)[0]["prompt"]
     assert policy.stream(prompt, greedy=True) == policy([prompt], greedy=True)[0] == capsys.readouterr().out.strip()
     assert len(policy.tokenizer.encode(policy.stream(prompt, max_tokens=3))) <= 3
+    assert policy.stream(prompt, top_k=1, seed=7) == policy([prompt], greedy=True)[0]              # the likeliest of one
+
+
+def test_the_baseline_and_the_last_word_are_sampled_as_in_the_recipe(whole, monkeypatch):
+    asked = {}
+    class Asked(Exception): pass
+    def generate(**how): asked.update(how); raise Asked
+    policy = trl.load_policy(checkpoint("gsm8k"), SCALE, whole / "adapter")
+    monkeypatch.setattr(policy.model, "generate", generate)
+    for tokens, sampling in ((128, dict(temperature=1., top_p=.95, top_k=64)), (512, dict(temperature=1.))):
+        with pytest.raises(Asked): policy.stream(TASK.rows("test", 1, 0)[0]["prompt"], max_tokens=tokens, **sampling)
+        assert asked["do_sample"] and asked["max_new_tokens"] == tokens and {k: asked[k] for k in sampling} == sampling
+
+
+def test_the_recipe_at_full_scale(monkeypatch):
+    "The seed's numbers as TRL gets them on a GPU, and the changes that the page gives reasons for."
+    monkeypatch.setattr(trl, "GRPOConfig", lambda **kwargs: SimpleNamespace(**kwargs))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    task = get_task("sudoku", scale="full")
+    full = task.scale("full", "trl")
+    c = trl.grpo_config(full, "out", 0, full.steps)
+    kept = dict(temperature=1., learning_rate=5e-5, weight_decay=.001, optim="adamw_8bit", logging_steps=1, per_device_train_batch_size=1, max_steps=60, report_to="none",
+                epsilon=.2, epsilon_high=.28, delta=1.5, loss_type="bnpo", mask_truncated_completions=True, bf16=True, use_cpu=False)
+    assert {k: getattr(c, k) for k in kept} == kept and not hasattr(c, "fp16")
+    assert c.num_generations == 8 == c.gradient_accumulation_steps                                # the recipe's 2 is too few
+    assert (full.lora_rank, full.lora_alpha, full.warmup, full.schedule, full.max_prompt_length + full.max_completion_length) == (32, 64., .1, "linear", 4096)
+    assert [trl.learning_rate(full)(i) for i in (0, 6, 33, 60)] == pytest.approx([0, 5e-5, 2.5e-5, 0])
+    assert full.model == "unsloth/gemma-4-E2B-it" == trl.GEMMA_4[0] and len(trl.GEMMA_4) == 8 and trl.weights_dtype(full) is torch.bfloat16
+    with pytest.raises(ValueError, match="float16"): override(full, dtype="float16")
 
 
 @pytest.mark.parametrize("ours", [True, False], ids=["our rollout", "the generation of TRL"])

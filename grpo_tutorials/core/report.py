@@ -125,7 +125,7 @@ def draw_panel(
     ax.set_xlabel("step", fontsize=8.5, color=GREY, labelpad=1)
     if panel.unit: ax.set_ylim(-.03, 1.03)
     if len(lines) > 1:       # between the title and the axes, where no line can be
-        ax.legend(frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.6, ncols=-(-len(lines) // legend_rows(lines)), loc="lower left", bbox_to_anchor=(-.02, .99), borderaxespad=0, columnspacing=1.2, labelspacing=.15)
+        ax.legend(frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.6, ncols=-(-len(lines) // legend_rows(lines)), loc="lower left", bbox_to_anchor=(-.02, 1.01), borderaxespad=0, columnspacing=1.2, labelspacing=.15)
 
 def png(fig: Any) -> bytes:
     "A matplotlib figure as PNG bytes, in 64 colours: a third of the size, and nobody sees it."

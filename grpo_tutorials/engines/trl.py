@@ -45,7 +45,7 @@ from trl import GRPOConfig, GRPOTrainer
 from ..core.chat import Tokenizer, check_same_tokens, encode_prompt, load_tokenizer
 from ..core.grpo import group_advantages
 from ..core.runs import Run, due
-from ..core.training import Judge, evaluation, prompt_ids, step_metrics, training_rows
+from ..core.training import Judge, evaluation, fitting_rows, prompt_ids, step_metrics, training_rows
 from ..models.lora import AdapterStats, check_adapter, read_header
 from ..models.tiny import check_model, checkpoint, model_config, one_thread, quiet, weight_files, whole_folder
 
@@ -75,7 +75,7 @@ def load_model(
     scale: Scale,
 ) -> transformers.PreTrainedModel:
     "The model that `config.json` declares, on the GPU where there is one."
-    check_model(folder)
+    check_model(folder, template=not scale.chat_template)
     name = (model_config(folder).get("architectures") or ["no architecture"])[0]
     kind = getattr(transformers, name, None)
     if kind is None: raise ValueError(f"{folder} declares {name}, which transformers {transformers.__version__} does not have: use a version that has it, or another model")
@@ -273,11 +273,11 @@ class Policy:
         cut, self.cut = self.cut, []
         return dict(truncated=round(float(np.mean(cut)), 4)) if cut else {}
 
-    def stream(self, messages: Sequence[Mapping[str, str]], max_tokens: int | None = None, greedy: bool = False, seed: int = 0) -> str:
-        "Answer one prompt and print the answer while it is written."
+    def stream(self, messages: Sequence[Mapping[str, str]], max_tokens: int | None = None, greedy: bool = False, seed: int = 0, **sampling: float) -> str:
+        "Answer one prompt and print the answer while it is written; temperature, top_k and top_p are the scale's where they are not given."
         reader = transformers.AutoTokenizer.from_pretrained(self.tokenizer.folder)
         out = generate(self.model, [encode_prompt(messages, self.tokenizer)], self.scale, self.tokenizer, greedy, seed,
-                       streamer=transformers.TextStreamer(reader, skip_prompt=True, skip_special_tokens=True), **(dict(max_new_tokens=max_tokens) if max_tokens else {}))
+                       streamer=transformers.TextStreamer(reader, skip_prompt=True, skip_special_tokens=True), **(dict(max_new_tokens=max_tokens) if max_tokens else {}), **sampling)
         return self.tokenizer.decode(out[0], skip_special_tokens=True)
 
 # %% ../../nbs/engines/02_trl.ipynb #b75fe974
@@ -432,7 +432,7 @@ def _write_samples(self, step: int) -> None:
 def _write_line(self, step: int, logs: Mapping[str, Any], seconds: float) -> None:
     "Write this step's line of metrics.jsonl."
     job, stop, lengths = self.job, ends(self.job.tokenizer), [len(ids) for ids in self.ids]
-    rolled = step_metrics(job.judge.table, job.judge.totals, lengths, [ids[-1] not in stop for ids in self.ids], job.scale.group_size)
+    rolled = step_metrics(job.judge.table, job.judge.totals, lengths, [ids[-1] not in stop for ids in self.ids], job.scale.group_size, self.texts)
     job.run.metrics(step=step, **rolled, **{"steps/skipped": float(self.skipped)}, loss=sum(self.losses), kl=logs.get("kl"), entropy=logs.get("entropy"),
                     clip_fraction=logs.get("clip_ratio/region_mean"), grad_norm=math.nan if self.skipped else logs.get("grad_norm"), lr=learning_rate(job.scale)(step - 1),
                     step_seconds=seconds, tokens_per_second=sum(lengths) / seconds)
@@ -459,6 +459,7 @@ def make_learner(
     "TRL's trainer for one run, bound to its folder."
     model = load_with_unsloth(folder, scale, seed) if UNSLOTH else load_model(folder, scale)
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    if scale.chat_template: theirs.chat_template = tokenizer.chat_template
     check_prompts(judge.rows, tokenizer, theirs)
     rows = [dict(prompt=list(r["prompt"]), row=i) for i, r in enumerate(judge.rows)]
     def total(**given): return learner.recorder.score(**given)
@@ -594,7 +595,7 @@ def preflight(
     local = Path(scale.model).expanduser()
     if scale.model != "tiny" and not local.is_dir() and (scale.model.startswith((".", "/", "~")) or scale.model.count("/") != 1):
         raise FileNotFoundError(f"no model folder {scale.model}: check --model")
-    if local.is_dir(): check_model(local)
+    if local.is_dir(): check_model(local, template=not scale.chat_template)
     check_machine(scale, force, say)
     if scale.model == "tiny": return checkpoint(task_name)
     return local if local.is_dir() else fetch_model(scale.model)
@@ -642,7 +643,7 @@ def load_policy(
     if adapter is not None and (problems := check_adapter(adapter, folder).problems): raise ValueError(problems[0])
     model = load_model(folder, scale)
     if adapter is not None: model = peft.PeftModel.from_pretrained(model, str(adapter))
-    return Policy(model.eval(), load_tokenizer(folder), scale)
+    return Policy(model.eval(), load_tokenizer(folder, scale.chat_template or None), scale)
 
 # %% ../../nbs/engines/02_trl.ipynb #154a4dc3
 def train(
@@ -657,7 +658,8 @@ def train(
     if run.finished: return run.summary
     folder = preflight(scale, task.name, force, say=run.note)
     run.event("load", 0, 1)
-    tokenizer, held, rows = load_tokenizer(folder), task.rows("test", scale.eval_n, 0), training_rows(task, scale, seed)
+    tokenizer = load_tokenizer(folder, scale.chat_template or None)
+    held, rows = fitting_rows(task, "test", scale.eval_n, 0, scale, tokenizer), training_rows(task, scale, seed, tokenizer)
     for some in (held, rows): prompt_ids(some, tokenizer, scale.max_prompt_length)
     saved = run.latest_checkpoint() if resume else None
     start, place = saved or (0, None)
