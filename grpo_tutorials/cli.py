@@ -6,13 +6,16 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/cli.html.md"""
 
 # %% auto #0
 __all__ = ['PROGRAM', 'app', 'NUMBERS', 'Task', 'EngineName', 'ScaleName', 'Data', 'Seed', 'Json', 'EXAMPLE', 'templates',
-           'boxes', 'tinies', 'Stopped', 'explain', 'usage', 'let_go', 'Commands', 'root', 'main', 'numbers_of_scale',
-           'console', 'grid', 'say', 'newest_reward', 'Watch', 'bar_columns', 'Bars', 'watching', 'share', 'span',
-           'points', 'outcome_rows', 'kind_rows', 'show_outcome', 'introduce', 'run_folder', 'how_to_go_on',
-           'forget_empty', 'finished', 'train_in', 'run_command', 'evaluation_rows', 'folder_of', 'eval_command',
-           'read_row', 'grade_row', 'grade_lines', 'grade_command', 'read_messages', 'conversation', 'templates_root',
-           'render_command', 'newest_run', 'doctor_command', 'read_program', 'play_command', 'boxes_root',
-           'check_command', 'tinies_root', 'build_command']
+           'boxes', 'tinies', 'tpus', 'BackendName', 'TemplatesName', 'Changes', 'Example', 'Stopped', 'explain',
+           'usage', 'let_go', 'Commands', 'root', 'main', 'numbers_of_scale', 'console', 'grid', 'say', 'newest_reward',
+           'Watch', 'bar_columns', 'Bars', 'watching', 'share', 'span', 'points', 'outcome_rows', 'kind_rows',
+           'show_outcome', 'introduce', 'run_folder', 'how_to_go_on', 'forget_empty', 'finished', 'train_in',
+           'run_command', 'evaluation_rows', 'folder_of', 'eval_command', 'read_row', 'grade_row', 'grade_lines',
+           'grade_command', 'read_messages', 'conversation', 'tokenizer_of', 'templates_root', 'render_command',
+           'lint_command', 'show_findings', 'newest_run', 'doctor_command', 'read_program', 'play_command',
+           'boxes_root', 'check_command', 'data_command', 'tinies_root', 'build_command', 'tpus_root', 'refuse_all',
+           'pod_job', 'job_rows', 'tpu_check', 'tpu_render', 'tpu_submit', 'look', 'tpu_status', 'tpu_logs',
+           'metrics_source', 'tpu_metrics', 'tpu_convert']
 
 # %% ../nbs/cli.ipynb #3c805044
 import errno, inspect, json, os, shlex, shutil, signal, sys, threading, time
@@ -115,10 +118,10 @@ NUMBERS = {
     "temperature": "Of the rollouts.", "top_k": "Sample from the k likeliest tokens; 0: off.", "top_p": "Sample from this much probability; 1: off.",
     "max_grad_norm": "The gradient is clipped to this norm.", "adam_b1": "AdamW's first decay.", "adam_b2": "AdamW's second decay.",
     "weight_decay": "AdamW's weight decay.", "save_steps": "A checkpoint every so many steps.", "dtype": "float32 or bfloat16.",
-    "mesh": "Devices, data and tensor parallel.", "loss_type": "Averages tokens: grpo, bnpo, dr_grpo or dapo.",
+    "mesh": "Devices, data and tensor parallel.", "sampler_mesh": "The sampler's own devices; 0 0: the same.", "loss_type": "Averages tokens: grpo, bnpo, dr_grpo or dapo.",
     "epsilon_high": "Clip range upwards; 0: epsilon.", "delta": "Cut off ratios above this; 0: off.",
     "mask_truncated": "Keep cut-off completions out of the loss.", "optim": "adamw, or adamw_8bit on a GPU.",
-    "micro_batch": "Completions in one pass; 0: all at once.",
+    "micro_batch": "Completions in one pass; 0: all at once.", "chat_template": "For a base model, which has none: gemma3, or a file.",
 }
 
 # %% ../nbs/cli.ipynb #b9f4a088
@@ -140,7 +143,7 @@ def numbers_of_scale(
 Task = Annotated[str, typer.Argument(metavar="TASK", help="gsm8k, or another task of this package.", show_default=False)]
 EngineName = Annotated[Optional[str], typer.Option("--engine", metavar="NAME", help="Who trains; by default the task's choice.", show_default=False)]
 ScaleName = Annotated[Optional[str], typer.Option("--scale", metavar="NAME", help="smoke, cpu or full ($GRPO_SCALE, else cpu).", show_default=False)]
-Data = Annotated[Optional[str], typer.Option(metavar="DIR", help="Folder with train.jsonl and test.jsonl.", show_default=False)]
+Data = Annotated[Optional[str], typer.Option(metavar="DIR", help="Folder with train.jsonl and test.jsonl, or .parquet files (openmath).", show_default=False)]
 Seed = Annotated[int, typer.Option(min=0, metavar="N", help="The same seed, the same run.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, nothing else.")]
 
@@ -470,7 +473,7 @@ def folder_of(
 
 # %% ../nbs/cli.ipynb #ec20cf7f
 @app.command("eval")
-@numbers_of_scale("max_prompt_length", "max_completion_length", "temperature", "top_k", "top_p", "dtype")
+@numbers_of_scale("max_prompt_length", "max_completion_length", "temperature", "top_k", "top_p", "dtype", "chat_template")
 def eval_command(
     task: Task,
     model: Annotated[str, typer.Option(metavar="DIR", help="Model folder, or tiny for the shipped one.", show_default=False)],
@@ -591,20 +594,35 @@ def conversation(
     if messages[-1]["role"] != "user" or not isinstance(messages[-1]["content"], str): raise ValueError("the last message is not a user's text: there is no question for the data template")
     return [*messages[:-1], *fill(load_data_template(template), messages[-1]["content"], TAGS)]
 
+# %% ../nbs/cli.ipynb #d8901953
+def tokenizer_of(
+    name: str,                    # tiny, tiny-TASK, a model folder, or a sentencepiece file
+    stop: Sequence[str] = (),     # what ends a completion, where it is such a file; <eos> by default
+) -> Any:
+    "The tokenizer that --tokenizer names."
+    from grpo_tutorials.core.chat import load_tokenizer
+    from grpo_tutorials.core.lint import load_sentencepiece
+    if name == "tiny" or name.startswith("tiny-") and not Path(name).exists():
+        from grpo_tutorials.models.tiny import checkpoint
+        return load_tokenizer(checkpoint(name.partition("-")[2] or "gsm8k"))
+    path = Path(name).expanduser()
+    if path.is_file(): return load_sentencepiece(path, tuple(stop) or ("<eos>",))
+    return load_tokenizer(folder_of(name, "--tokenizer"))
+
 # %% ../nbs/cli.ipynb #3ff3b710
 templates = typer.Typer(cls=TyperGroup, rich_markup_mode=None)
-app.add_typer(templates, name="template", help="What the model really sees: render a prompt.")
+app.add_typer(templates, name="template", help="What the model really sees: render a prompt, lint a template.")
 
 @templates.callback(invoke_without_command=True)
 def templates_root(ctx: typer.Context) -> None:
-    "What the model really sees: render a prompt."
+    "What the model really sees: render a prompt, lint a template."
     if ctx.invoked_subcommand is None: print(ctx.get_help())
 
 @templates.command("render")
 def render_command(
     data_template: Annotated[Optional[str], typer.Option(metavar="FILE", help="JSON with SYSTEM_PROMPT and TEMPLATE, or a shipped name.", show_default=False)] = None,
     chat_template: Annotated[Optional[str], typer.Option(metavar="FILE", help="Jinja, or JSON around it, or a shipped name; by default the tokenizer's, else gemma3.", show_default=False)] = None,
-    tokenizer: Annotated[Optional[str], typer.Option(metavar="DIR", help="Model folder whose tokenizer and template are used.", show_default=False)] = None,
+    tokenizer: Annotated[Optional[str], typer.Option(metavar="DIR", help="Model folder whose tokenizer and template are used; or tiny, tiny-openmath, a sentencepiece file.", show_default=False)] = None,
     messages: Annotated[Optional[str], typer.Option(metavar="FILE", help="JSON list of messages; - for stdin.", show_default=False)] = None,
     question: Annotated[Optional[str], typer.Option(metavar="TEXT", help="Ask this instead of the example.", show_default=False)] = None,
     as_json: Json = False,
@@ -616,13 +634,43 @@ def render_command(
     grpo-tutorials template render --messages chat.json --tokenizer DIR --json
     """
     from types import SimpleNamespace
-    from grpo_tutorials.core.chat import encode_prompt, load_template, load_tokenizer, render_prompt
+    from grpo_tutorials.core.chat import encode_prompt, load_template, render_prompt
     talk = conversation(None if messages is None else read_messages(messages), question, data_template)
     template = load_template(chat_template or "gemma3") if chat_template or not tokenizer else None
-    tok = load_tokenizer(folder_of(tokenizer, "--tokenizer")) if tokenizer else SimpleNamespace(bos_token="<bos>" if "bos_token" in template else None, eos_token=None)
+    tok = tokenizer_of(tokenizer) if tokenizer else SimpleNamespace(bos_token="<bos>" if "bos_token" in template else None, eos_token=None)
     text = render_prompt(talk, tok, template)
     if as_json: print(json.dumps(dict(text=text) | (dict(tokens=encode_prompt(talk, tok, template)) if tokenizer else {})))
     else: print(text, end="" if text.endswith("\n") else "\n")
+
+# %% ../nbs/cli.ipynb #4cdab6e1
+@templates.command("lint")
+def lint_command(
+    tokenizer: Annotated[str, typer.Option(metavar="DIR", help="Model folder; or tiny, tiny-openmath, a sentencepiece file.")] = "tiny",
+    chat_template: Annotated[Optional[str], typer.Option(metavar="FILE", help="Jinja, or JSON around it, or a shipped name; by default the tokenizer's.", show_default=False)] = None,
+    data_template: Annotated[Optional[str], typer.Option(metavar="FILE", help="JSON with SYSTEM_PROMPT and TEMPLATE, or a shipped name.", show_default=False)] = None,
+    stop: Annotated[Optional[list[str]], typer.Option(metavar="TOKEN", help="Ends a completion; for a sentencepiece file.", show_default=False)] = None,
+    as_json: Json = False,
+) -> None:
+    """What is wrong between a template and a tokenizer?
+
+    Exit status 1 when something failed.
+
+    \b
+    grpo-tutorials template lint --tokenizer tiny
+    grpo-tutorials template lint --tokenizer DIR --chat-template gemma4
+    """
+    from dataclasses import asdict
+    from grpo_tutorials.core.lint import lint
+    findings = lint(tokenizer_of(tokenizer, stop or ()), chat_template, data_template)
+    if as_json: print(json.dumps([asdict(f) for f in findings]))
+    else: show_findings(findings)
+    if any(f.severity == "fail" for f in findings): raise typer.Exit(1)
+
+def show_findings(findings: Sequence[Any]) -> None:
+    "Findings as the doctor's: severity, what it is about, the evidence, and the mend below."
+    from rich.text import Text
+    colour = dict(fail="bold red", warn="yellow", ok="green")
+    for f in findings: say(grid([(f.severity.rjust(4), Text.assemble((f.name, colour[f.severity]), ": ", f.evidence, ("\n" + f.mend if f.mend else "", "dim")))]))
 
 # %% ../nbs/cli.ipynb #1b209fb4
 def newest_run(root: str | Path = "runs") -> Path:
@@ -721,6 +769,25 @@ def check_command(as_json: Json = False) -> None:
         for x in layers: say(grid([(marks[x.holds][0], Text.assemble((x.name, marks[x.holds][1]), f": {x.tried}", (f"\n{x.evidence}", "dim")))]))
     if any(x.holds is False for x in layers): raise typer.Exit(1)
 
+# %% ../nbs/cli.ipynb #4230f427
+@app.command("data")
+def data_command(
+    task: Annotated[str, typer.Argument(metavar="openmath", help="The task whose problems are written.", show_default=False)],
+    out: Annotated[str, typer.Argument(metavar="DIR", help="Folder for the Parquet file.", show_default=False)],
+    n: Annotated[int, typer.Option("--n", min=2, metavar="N", help="Problems.")] = 12_000,
+    seed: Seed = 0,
+) -> None:
+    """Write a synthetic data set, for --data.
+
+    \b
+    grpo-tutorials data openmath my-data
+    grpo-tutorials run openmath --data my-data
+    """
+    if task != "openmath": raise ValueError(f"no data to write for {task!r}: openmath is the task that reads Parquet")
+    if not out.strip(): raise ValueError("DIR is empty: give it the name of a folder")
+    from grpo_tutorials.tasks.openmath import write_table
+    print(write_table(out, n, seed))
+
 # %% ../nbs/cli.ipynb #a197c251
 tinies = typer.Typer(cls=TyperGroup, rich_markup_mode=None)
 app.add_typer(tinies, name="tiny", help="The shipped tiny checkpoints: build them again.")
@@ -748,3 +815,212 @@ def build_command(
         watch("train", step, steps)
     with watching(sys.stderr, beside=lambda: f"loss {newest[0]:.2f}", stages=("train",)) as watch: folder = build(task, out, seed=seed, progress=told)
     print(folder)
+
+# %% ../nbs/cli.ipynb #07d72cd3
+tpus = typer.Typer(cls=TyperGroup, rich_markup_mode=None)
+app.add_typer(tpus, name="tpu", help="The same on a TPU pod: check, render, submit, watch, convert.")
+
+@tpus.callback(invoke_without_command=True)
+def tpus_root(ctx: typer.Context) -> None:
+    """GRPO for gemma4-e4b on a v6e-32 slice. Begin with: grpo-tutorials tpu check --example
+
+    \b
+    The job is described by PROJECT_ID, CLUSTER_NAME, ZONE, BASE_OUTPUT_DIRECTORY, RUN_NAME, MAXTEXT_CKPT_PATH and DOCKER_IMAGE.
+    """
+    if ctx.invoked_subcommand is None: print(ctx.get_help())
+
+BackendName = Annotated[str, typer.Option("--backend", metavar="NAME", help="gcluster (the reference) or jobset (kubectl).")]
+TemplatesName = Annotated[str, typer.Option("--templates", metavar="NAME", help="maxtext (the reference's) or ours (in our image).")]
+Changes = Annotated[Optional[list[str]], typer.Option("--set", metavar="FLAG=VALUE", help="Change a flag of the recipe; may be given again.", show_default=False)]
+Example = Annotated[bool, typer.Option("--example", help="Made-up values in place of the seven variables.")]
+
+# %% ../nbs/cli.ipynb #6c696c32
+def refuse_all(
+    lines: Sequence[str],         # one line each
+    as_json: bool = False,        # on stdout too, as one object
+    status: int = 2,
+) -> None:
+    "Say everything that is wrong, a line each, and end."
+    if as_json: print(json.dumps(dict(ok=False, problems=list(lines))))
+    for line in lines: print(f"error: {' '.join(line.split())}", file=sys.stderr)
+    raise typer.Exit(status)
+
+def pod_job(
+    backend: str, templates: str = "maxtext", changes: Sequence[str] | None = None,
+    example: bool = False, as_json: bool = False,
+    only: Sequence[str] = (),     # the variables that matter here; none: all seven
+) -> Any:                         # a launch.Job
+    "The job that the environment describes; what is missing or wrong is said, and ends the command."
+    from grpo_tutorials.cluster import launch
+    launch.backend_named(backend)
+    env = dict(os.environ) | {v.name: v.example for v in launch.OWN if example or only and v.name not in only}
+    try: return launch.read_job(env, templates, changes or ())
+    except launch.Faults as e: refuse_all(e.lines, as_json)
+
+# %% ../nbs/cli.ipynb #78cdbf3e
+def job_rows(job: Any, backend: str) -> list[tuple[str, str]]:
+    "A job in a few lines."
+    from grpo_tutorials.cluster import launch, recipe
+    r, f = job.recipe, job.recipe.flags
+    lacking = [line.partition(" is ")[0] for line in launch.absent(backend)]
+    return [
+        ("job", f"{job.name} on {job.cluster} in {job.location}, project {job.project}"),
+        ("recipe", f"{len(f)} flags, {len(r.variables)} variables, {len(r.xla)} XLA flags: nothing wrong"),
+        ("slice", f"{r.compute_type}, {r.topology}: {recipe.layout(r)}"),
+        ("step", f"{f['batch_size']} questions x {f['rl.num_generations']} completions of at most {f['max_target_length'] - f['max_prefill_predict_length']} tokens; {f['num_batches']} steps, a checkpoint every {f['checkpoint_period']}"),
+        ("templates", f"{f['data_template_path']}, {f['chat_template_path']}"),
+        ("from", job.checkpoint), ("to", f"{job.output.rstrip('/')}/{job.name}/"), ("image", job.image),
+        ("pathways", f"{job.server_image.rpartition('/')[2][:26]}..., {job.proxy_image.rpartition('/')[2][:32]}..."),
+        ("token", f"from the Kubernetes secret {job.secret}" if backend == "jobset" else "none: gcluster passes no HF_TOKEN, so the tokenizer must be in the image, or use --backend jobset"),
+        ("programs", f"{' and '.join(lacking)} not on this machine (needed to submit)" if lacking else f"{' and '.join(launch.NEEDS[backend])} are here"),
+    ]
+
+# %% ../nbs/cli.ipynb #05691c2b
+@tpus.command("check")
+def tpu_check(
+    backend: BackendName = "gcluster", templates: TemplatesName = "maxtext", changes: Changes = None, example: Example = False,
+    cluster: Annotated[bool, typer.Option("--cluster", help="Ask the cluster about Kueue, JobSet and the queue (needs kubectl).")] = False,
+    as_json: Json = False,
+) -> None:
+    """Check the recipe and the seven variables; needs no cloud.
+
+    Exit status 2 when a value is missing or wrong, 1 when the cluster is not in health.
+
+    \b
+    grpo-tutorials tpu check --example
+    grpo-tutorials tpu check --cluster --set rl.num_generations=16
+    """
+    from grpo_tutorials.cluster.launch import health
+    job = pod_job(backend, templates, changes, example, as_json)
+    rows, found = job_rows(job, backend), health(job) if cluster else []
+    if as_json: print(json.dumps(dict(ok=all(h.good for h in found), job=dict(rows), cluster=[h._asdict() for h in found])))
+    else: say(grid(rows + [(h.what, f"{'good' if h.good else 'NOT GOOD'}: {h.evidence}") for h in found]))
+    if not all(h.good for h in found): raise typer.Exit(1)
+
+# %% ../nbs/cli.ipynb #72cc5922
+@tpus.command("render")
+def tpu_render(
+    backend: BackendName = "gcluster", templates: TemplatesName = "maxtext", changes: Changes = None, example: Example = False,
+    image: Annotated[bool, typer.Option("--image", help="The commands that build and push the image, instead.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print what would be submitted; needs no cloud.
+
+    \b
+    grpo-tutorials tpu render --example
+    grpo-tutorials tpu render --example --backend jobset
+    grpo-tutorials tpu render --image
+    """
+    from grpo_tutorials.cluster.launch import BACKENDS, image_steps, shell
+    job = pod_job(backend, templates, changes, example, as_json)
+    steps = image_steps(job) if image else BACKENDS[backend](job)
+    if as_json: print(json.dumps(dict(commands=[s.argv for s in steps], stdin=[s.stdin for s in steps])))
+    elif steps[0].stdin is not None: print(steps[0].stdin, end="")
+    else: print("\n".join(shell(s.argv) for s in steps))
+
+# %% ../nbs/cli.ipynb #6bd44fe9
+@tpus.command("submit")
+def tpu_submit(backend: BackendName = "gcluster", templates: TemplatesName = "maxtext", changes: Changes = None) -> None:
+    """Check everything, then submit the job.
+
+    Exit status 2 before anything is submitted, 1 where the cluster refused.
+
+    \b
+    grpo-tutorials tpu submit
+    grpo-tutorials tpu submit --backend jobset --templates ours
+    """
+    from grpo_tutorials.cluster import launch
+    job = pod_job(backend, templates, changes)
+    try: failed = launch.submit(job, backend)
+    except launch.Faults as e: refuse_all(e.lines)
+    if failed: refuse_all([failed], status=1)
+    say(grid([("submitted", job.name), *launch.console(job).items(), ("next", f"{PROGRAM} tpu status --backend {backend}; {PROGRAM} tpu logs --backend {backend}; {PROGRAM} tpu metrics")]))
+
+def look(backend: str, steps_of: Callable) -> None:
+    "Call the programs that look after a job, and print its addresses."
+    from grpo_tutorials.cluster import launch
+    job = pod_job(backend, only=("PROJECT_ID", "CLUSTER_NAME", "ZONE", "RUN_NAME"))
+    program = backend if backend == "gcluster" else "kubectl"
+    if lines := [line for line in launch.absent(backend) if line.startswith(program)]: refuse_all(lines)
+    for what, address in launch.console(job).items(): print(f"{what}: {address}", file=sys.stderr, flush=True)
+    for step in steps_of(job, backend):
+        if (status := launch.call(step)): refuse_all([f"{step.otherwise} (exit status {status})"], status=1)
+
+# %% ../nbs/cli.ipynb #2f9b9aae
+@tpus.command("status")
+def tpu_status(backend: BackendName = "gcluster") -> None:
+    """The state of the job $RUN_NAME, and its addresses in the Cloud Console.
+
+    \b
+    grpo-tutorials tpu status --backend jobset
+    """
+    from grpo_tutorials.cluster.launch import status_steps
+    look(backend, status_steps)
+
+@tpus.command("logs")
+def tpu_logs(backend: BackendName = "gcluster") -> None:
+    """Follow the log of all containers of the job $RUN_NAME.
+
+    \b
+    grpo-tutorials tpu logs > job.log
+    """
+    from grpo_tutorials.cluster.launch import logs_steps
+    look(backend, logs_steps)
+
+# %% ../nbs/cli.ipynb #c000a3c6
+def metrics_source(
+    folder: str | None,      # as given
+) -> tuple[str, str]:        # where the event files are, and the name of the run
+    "The folder with the event files: the one that was named, else the job's own."
+    if folder is not None: return folder, Path(folder.rstrip("/")).parent.name or "job"
+    job = pod_job("gcluster", only=("BASE_OUTPUT_DIRECTORY", "RUN_NAME"))
+    return f"{job.output.rstrip('/')}/{job.name}/tensorboard", job.name
+
+@tpus.command("metrics")
+def tpu_metrics(
+    folder: Annotated[Optional[str], typer.Argument(metavar="FOLDER", help="With the event files: a folder, or gs://...; by default the job's.", show_default=False)] = None,
+    out: Annotated[Optional[str], typer.Option(metavar="DIR", help="The run folder to write; by default runs/openmath-maxtext-NAME.", show_default=False)] = None,
+    log: Annotated[Optional[str], typer.Option(metavar="FILE", help="The job's log, for the accuracies before and after.", show_default=False)] = None,
+    changes: Changes = None, as_json: Json = False,
+) -> None:
+    """Read the job's TensorBoard files into a run folder: table, curves, report.
+
+    \b
+    grpo-tutorials tpu metrics gs://my-bucket/maxtext-runs/rl-test/tensorboard --log job.log
+    """
+    from grpo_tutorials.cluster.monitor import collect, watched
+    from grpo_tutorials.core.doctor import Record, verdict
+    source, name = metrics_source(folder)
+    flags = pod_job("gcluster", changes=changes, example=True).recipe.flags
+    if log is not None and not Path(log).is_file(): raise FileNotFoundError(f"no file {log}: give --log the output of grpo-tutorials tpu logs")
+    run = collect(source, Path(out or f"runs/openmath-maxtext-{name}"), flags, None if log is None else Path(log).read_text(encoding="utf-8", errors="replace"))
+    lines, line = run.read_metrics(), verdict(Record.load(run.path))
+    if as_json: return print(json.dumps(dict(path=str(run.path), steps=lines[-1]["step"], verdict=line, watched={k: [a, b] for k, a, b in watched(lines)})))
+    number = lambda x: "-" if x is None else f"{x:.3f}"
+    say(grid([(k, number(a), number(b)) for k, a, b in watched(lines)], head=(f"{lines[-1]['step']} steps", "first tenth", "last tenth")))
+    say(f"\n{line}\nreport: {run.path/'report.html'}", soft_wrap=True)
+
+# %% ../nbs/cli.ipynb #9835a8d9
+@tpus.command("convert")
+def tpu_convert(
+    way: Annotated[str, typer.Argument(metavar="to-maxtext|to-huggingface", help="Which way.", show_default=False)],
+    out: Annotated[str, typer.Option(metavar="PATH", help="Where the result goes: gs://..., or a folder.", show_default=False)],
+    checkpoint: Annotated[Optional[str], typer.Option(metavar="PATH", help="The MaxText checkpoint, for to-huggingface.", show_default=False)] = None,
+    hf_model_path: Annotated[Optional[str], typer.Option(metavar="MODEL", help="The base model on the hub, or a folder.", show_default=False)] = None,
+    scan_layers: Annotated[bool, typer.Option(help="Must stay off for Gemma 4 E4B.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Print the command line that converts a checkpoint.
+
+    \b
+    grpo-tutorials tpu convert to-maxtext --out gs://my-bucket/gemma4-e4b
+    grpo-tutorials tpu convert to-huggingface --out my-model --checkpoint gs://my-bucket/maxtext-runs/rl-test/checkpoints/actor/500/model_params
+    """
+    from grpo_tutorials.cluster import convert
+    from grpo_tutorials.cluster.launch import shell
+    if way not in convert.MODULES: raise ValueError(f"unknown way {way!r}: choose {' or '.join(convert.MODULES)}")
+    if way == "to-maxtext" and checkpoint is not None: raise ValueError("--checkpoint is for to-huggingface; to-maxtext reads the model from the hub, or from --hf-model-path")
+    if way == "to-huggingface" and checkpoint is None: raise ValueError("to-huggingface needs --checkpoint, such as gs://my-bucket/maxtext-runs/rl-test/checkpoints/actor/500/model_params")
+    same = dict(hf_model_path=hf_model_path, scan_layers=scan_layers)
+    argv = convert.to_maxtext(out, **same) if way == "to-maxtext" else convert.to_huggingface(checkpoint, out, **same)
+    print(json.dumps(dict(command=argv)) if as_json else shell(argv))

@@ -142,7 +142,7 @@ def read_job(
     if lines: raise Faults(lines)
     return Job(recipe, *(at[k] for k in ("PROJECT_ID", "CLUSTER_NAME", "ZONE", "DOCKER_IMAGE", "PATHWAYS_SERVER_IMAGE", "PATHWAYS_PROXY_SERVER_IMAGE", "GKE_NAMESPACE", "KUEUE_QUEUE", "PATHWAYS_HEAD_POOL", "HF_TOKEN_SECRET")))
 
-# %% ../../nbs/cluster/01_launch.ipynb #90e38a9c
+# %% ../../nbs/cluster/01_launch.ipynb #856b3806
 class Step(NamedTuple):
     "One call of a program."
     argv: list[str]
@@ -154,7 +154,7 @@ def shell(argv: Sequence[str]) -> str:
     "A step as a reader would type it; a long one in several lines."
     words = [shlex.quote(w) for w in argv]
     if sum(map(len, words)) < 110: return " ".join(words)
-    n = next((i for i, w in enumerate(words) if w.startswith("-")), 1)
+    n = next((i for i, w in enumerate(words) if w.startswith("--") or "=" in w), 1)
     return " \\\n  ".join([" ".join(words[:n]), *words[n:]])
 
 # %% ../../nbs/cluster/01_launch.ipynb #a91765bb
