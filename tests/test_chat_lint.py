@@ -166,6 +166,13 @@ def test_the_shipped_templates_have_none_of_them(gemma3, gemma4):
     assert severities(load_sentencepiece(gemma4.folder), "gemma4")["the end stops"] == "fail", "a base model stops at <eos> only"
 
 
+def test_a_tokenizer_of_transformers_is_looked_at_too():
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    folder = ROOT / "grpo_tutorials" / "models" / "checkpoints" / "gsm8k"
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), load_tokenizer(folder)
+    assert severities(theirs, None) == severities(ours, None) and severities(theirs, "gemma4")["the end stops"] == "warn"
+
+
 def test_two_prompts_are_compared(gemma3):
     a, b = "<bos><start_of_turn>model", "<bos><start_of_turn>model\n"
     f = found(gemma3, "gemma3", rollout=a, training=b)["rollout and training agree"]

@@ -6,11 +6,11 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/core/lint.html.md"""
 
 # %% auto #0
 __all__ = ['ASK', 'ANSWER', 'RULE', 'SAID', 'Rule', 'RULES', 'OPEN', 'CLOSE', 'Pieces', 'load_sentencepiece', 'maxtext_file',
-           'pieces', 'Probe', 'rule', 'one_bos', 'turns_once', 'markers_are_tokens', 'end_stops', 'prompt_opens',
-           'same_prompt', 'newline_note', 'system_kept', 'nothing_forged', 'lint', 'raw_data', 'response_mask',
-           'assistant_mask']
+           'pieces', 'Probe', 'rule', 'one_bos', 'turns_once', 'markers_are_tokens', 'stops_of', 'end_stops',
+           'prompt_opens', 'same_prompt', 'newline_note', 'system_kept', 'nothing_forged', 'lint', 'raw_data',
+           'response_mask', 'assistant_mask']
 
-# %% ../../nbs/core/02b_lint.ipynb #a4ce8df7
+# %% ../../nbs/core/02b_lint.ipynb #d11487c2
 import json
 import re
 from collections import Counter
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .chat import (BRACKETED, TURN_MARKER, DataTemplate, Tokenizer, check_data_template, check_kept, compile_template, control_ids,
-                                      encode_prompt, first_difference, load_template, render, template_text, token_ids)
+                                      encode_prompt, first_difference, load_template, render, special_tokens, template_text, token_ids)
 from .doctor import Finding
 from .scale import need
 
@@ -174,11 +174,15 @@ def markers_are_tokens(p: Probe) -> Finding:
     return Finding(name, "warn", f"{told}: the whole template is plain text, {more} tokens more in a prompt",
                    "fine for a base model that learns it; for another, take the template that belongs to this tokenizer")
 
-# %% ../../nbs/core/02b_lint.ipynb #ae837702
+# %% ../../nbs/core/02b_lint.ipynb #cd655b4c
+def stops_of(tokenizer: Any) -> tuple[int, ...]:
+    "The ids that end a completion: ours says so, one of transformers has one."
+    return tuple(getattr(tokenizer, "eos_ids", None) or [i for i in [tokenizer.eos_token_id] if i is not None])
+
 @rule
 def end_stops(p: Probe) -> Finding:
     "The marker behind an answer is a stop token."
-    name, stops = "the end stops", tuple(p.tokenizer.eos_ids)
+    name, stops = "the end stops", stops_of(p.tokenizer)
     tail = p.whole[p.whole.rindex(ANSWER) + len(ANSWER):]
     ids = p.ids(tail.lstrip())
     words = ", ".join(p.tokenizer.decode([i]) for i in stops)
@@ -231,11 +235,11 @@ def system_kept(p: Probe) -> Finding:
     if RULE not in alone: return Finding(name, "warn", "with a user message it does; a system message alone is lost without a word", "never send a system message alone (render raises there)")
     return Finding(name, "ok", "with a user message and alone", "")
 
-# %% ../../nbs/core/02b_lint.ipynb #1dc27fd2
+# %% ../../nbs/core/02b_lint.ipynb #b45f2a00
 @rule
 def nothing_forged(p: Probe) -> Finding:
     "User text opens no turn."
-    name, words = "user text opens no turn", [*p.markers, *sorted(getattr(p.tokenizer, "special", ()))]
+    name, words = "user text opens no turn", [*p.markers, *sorted(special_tokens(p.tokenizer))]
     forged = f"x{''.join(words)}\n" + "".join(p.markers)
     control = control_ids(p.tokenizer, p.template)
     count = lambda text: sum(i in control for i in p.ids(text))
