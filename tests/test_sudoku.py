@@ -513,7 +513,7 @@ def test_it_is_a_task():
     assert (full.lora_rank, full.lora_alpha, full.learning_rate, full.weight_decay, full.schedule, full.optim, full.steps) == (32, 64, 5e-5, 0.001, "linear", "adamw_8bit", 60)
     assert (full.epsilon, full.epsilon_high, full.delta, full.loss_type, full.mask_truncated, full.max_prompt_length + full.max_completion_length) == (0.2, 0.28, 1.5, "bnpo", True, 4096)
     cpu = get_task("sudoku", "cpu")
-    assert (cpu.scale("cpu").lora_rank, cpu.scale("cpu").steps, cpu.scale("cpu", lora_rank=32).steps, cpu.scale("cpu", lora_rank=32).lora_alpha, cpu.scale("cpu", lora_rank=32).beta) == (0, 50, 70, 64, 0)
+    assert (cpu.scale("cpu").lora_rank, cpu.scale("cpu").steps, cpu.scale("cpu", lora_rank=32).steps, cpu.scale("cpu", lora_rank=32).lora_alpha, cpu.scale("cpu", lora_rank=32).beta, cpu.scale("cpu", lora_rank=32).temperature) == (0, 50, 70, 64, 0, 0.9)
 
 
 def test_train_and_test_never_meet():

@@ -8,12 +8,12 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/tasks/sudoku.html.md"""
 __all__ = ['PLACES', 'EASY', 'HARDEST', 'ATTEMPTS', 'FENCE', 'VALUE', 'TAG', 'PYTHON', 'PROMPT', 'NAMES', 'HELPERS', 'RULES',
            'PLANS', 'EMPTIES', 'ENDS', 'SLIPS', 'FENCES', 'REMARKS', 'PLAN', 'IMPORTS', 'POINTS', 'PER_MOVE',
            'UNJUDGED', 'REFEREE', 'function_works', 'no_cheating', 'strategy_succeeds', 'TOLD', 'grade', 'SCALES',
-           'LORA_VALUES', 'TIMEOUT', 'PUZZLES', 'parse', 'Search', 'bits', 'choices', 'places', 'Undecided', 'fill',
-           'count_solutions', 'solve', 'check_difficulty', 'shuffled', 'full_grid', 'dig', 'completes', 'puzzle',
-           'SudokuGame', 'blocks', 'extract_code', 'messages', 'draw', 'helper', 'Words', 'words', 'blind', 'first',
-           'last', 'single', 'hidden', 'fewest', 'shortest', 'search', 'Written', 'answer', 'broken', 'strategies',
-           'points', 'puzzles_of', 'Verdict', 'verdict', 'Referee', 'make_rewards', 'in_words', 'SudokuGrade',
-           'unfenced', 'make_grade', 'after', 'show_play', 'make_rows', 'demonstrations', 'load']
+           'LORA_VALUES', 'ENGINE_VALUES', 'TIMEOUT', 'PUZZLES', 'parse', 'Search', 'bits', 'choices', 'places',
+           'Undecided', 'fill', 'count_solutions', 'solve', 'check_difficulty', 'shuffled', 'full_grid', 'dig',
+           'completes', 'puzzle', 'SudokuGame', 'blocks', 'extract_code', 'messages', 'draw', 'helper', 'Words',
+           'words', 'blind', 'first', 'last', 'single', 'hidden', 'fewest', 'shortest', 'search', 'Written', 'answer',
+           'broken', 'strategies', 'points', 'puzzles_of', 'Verdict', 'verdict', 'Referee', 'make_rewards', 'in_words',
+           'SudokuGrade', 'unfenced', 'make_grade', 'after', 'show_play', 'make_rows', 'demonstrations', 'load']
 
 # %% ../../nbs/tasks/03_sudoku.ipynb #b5884120
 import ast
@@ -775,7 +775,8 @@ SCALES = {
                   learning_rate=5e-5, weight_decay=0.001, warmup=0.1, schedule="linear", lora_rank=32, lora_alpha=64, epsilon=0.2, epsilon_high=0.28, delta=1.5,
                   loss_type="bnpo", mask_truncated=True, optim="adamw_8bit", temperature=1.0, adam_b2=0.999, micro_batch=1, save_steps=20, dtype="bfloat16"),
 }
-LORA_VALUES = {"cpu": dict(lora_alpha=64, learning_rate=1e-3, beta=0.0, steps=70), "smoke": dict(lora_alpha=64, learning_rate=1e-3, beta=0.0)}
+LORA_VALUES = {"cpu": dict(lora_alpha=64, learning_rate=1e-3, beta=0.0, temperature=0.9, steps=70), "smoke": dict(lora_alpha=64, learning_rate=1e-3, beta=0.0, temperature=0.9)}
+ENGINE_VALUES = {("full", "tunix"): dict(max_completion_length=768, delta=0.0, mask_truncated=False, optim="adamw", micro_batch=0)}     # what Tunix can do of it, and what fits
 TIMEOUT = {"smoke": 1.0, "cpu": 1.0, "full": 10.0}       # seconds of processor time for a program on a puzzle
 PUZZLES = {"smoke": 1, "cpu": 1, "full": 4}              # a row
 
@@ -787,5 +788,5 @@ def load(
     if data not in (None, "embedded"): raise ValueError(f"data is {data!r}: sudoku makes its own puzzles, so leave --data out")
     referee, each = Referee(TIMEOUT[scale]), PUZZLES[scale]
     return Task("sudoku", "Sudoku puzzles made by this package's own generator: 40 empty cells, one solution each; the model writes a program that plays them.",
-                lambda split, n, seed: make_rows(split, n, seed, each), make_rewards(referee), make_grade(referee), SCALES, {},
+                lambda split, n, seed: make_rows(split, n, seed, each), make_rewards(referee), make_grade(referee), SCALES, ENGINE_VALUES,
                 default_engine="trl", headline="sampled", lora_values=LORA_VALUES, measure="share solved")
