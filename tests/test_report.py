@@ -1,4 +1,5 @@
 """The report of a run whose task shows a picture: programs beside their boards, in plain sight and as plain text."""
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
@@ -8,7 +9,9 @@ import pytest
 from grpo_tutorials.core import report
 from grpo_tutorials.core.evaluate import evaluate
 from grpo_tutorials.core.runs import Run
-from grpo_tutorials.tasks.sudoku import strategies
+from grpo_tutorials.core.sandbox import Played, shared
+from grpo_tutorials.core.training import Judge, step_metrics
+from grpo_tutorials.tasks.sudoku import Referee, make_grade, make_rewards, strategies
 from grpo_tutorials.tasks.task import get_task
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -106,3 +109,24 @@ def test_older_runs_have_a_page_too(finished):
     assert len(report.pairs(old, "sampled")) == 1
     Page(report.html_pairs(report.pairs(old, "sampled")))
     assert report.lines_of([dict(step=1, reward=1., reward_std=2.)], report.PANELS[0])[0].high == [3.]
+
+
+class Flaky:
+    "A sandbox that fails for programs with a mark in them."
+    def play(self, jobs):
+        real = iter(shared(1.0).play([j for j in jobs if "#mark" not in j.code]))
+        return [Played("sandbox_error", detail="no room for another process") if "#mark" in j.code else next(real) for j in jobs]
+
+
+def test_a_sandbox_that_failed_is_counted_and_is_never_a_score():
+    "In the step's line and in the evaluation; the means are those of the others."
+    task, lost = get_task("sudoku", scale="smoke"), GOOD.replace("```python\n", "```python\n#mark\n")
+    rows = task.rows("test", 4, 0)
+    judge = Judge(make_rewards(Referee(sandbox=Flaky())), rows)
+    judge([GOOD, lost, BAD[1], lost], [0, 0, 0, 0])
+    line = step_metrics(judge.table, judge.totals, [9] * 4, [False] * 4, 4, [GOOD, lost, BAD[1], lost])
+    assert judge.totals[1] is judge.totals[3] is None and line["samples/unjudged"] == 2 and line["reward"] == (32 + judge.totals[2]) / 2 and line["samples/distinct"] == .75
+    found, samples = evaluate(dataclasses.replace(task, grade=make_grade(Referee(sandbox=Flaky()))), rows, lambda prompts, greedy, seed: [GOOD, lost, BAD[1], lost], 0)
+    d = found.as_dict()
+    assert (d["unjudged"], d["sampled"], d["measure"]) == (4, .5, "share solved") and [s["outcome"] for s in samples[:4]] == ["strict", "unjudged", "wrong", "unjudged"]
+    assert "could not be judged, the sandbox failed" in samples[1]["shown"]["words"]
