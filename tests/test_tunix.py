@@ -169,7 +169,7 @@ def test_full_scale_says_what_is_missing(tmp_path, monkeypatch):
 
 def test_another_family_of_models_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(dict(model_type="llama", head_dim=4)))
-    with pytest.raises(ValueError, match="reads Gemma 3"): tunix.tunix_config(tmp_path)
+    with pytest.raises(ValueError, match="reads Gemma 3 and Gemma 4"): tunix.tunix_config(tmp_path)
 
 
 def test_the_sizes_of_gemma_3_1b_come_out_of_its_config(tmp_path):

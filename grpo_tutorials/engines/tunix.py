@@ -6,7 +6,7 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/engines/tunix.html.md"""
 
 # %% auto #0
 __all__ = ['GEMMA_4', 'LORA_MODULES', 'NAME', 'AGGREGATION', 'compile_cache', 'tunix_config', 'make_mesh', 'load_base',
-           'add_lora', 'trainable', 'text_ends', 'was_cut', 'Sampler', 'keep_ends', 'make_meshes', 'shardings',
+           'shardings', 'add_lora', 'trainable', 'text_ends', 'was_cut', 'Sampler', 'keep_ends', 'make_meshes',
            'HalfSampler', 'HalfRollout', 'holdings', 'learning_rate', 'float32_masters', 'optimizer', 'Rewards',
            'advantages', 'step_key', 'Cluster', 'render_rows', 'batches', 'Metrics', 'NoBar', 'flat_state',
            'save_state', 'load_state', 'Learner', 'Config', 'make_learner', 'eval_batch', 'Policy', 'Memory', 'memory',
@@ -100,6 +100,17 @@ def load_base(
     if model_config(folder).get("model_type") in GEMMA_4: return gemma4.load_gemma4(folder, mesh, dtype)
     return params_safetensors.create_model_from_safe_tensors(str(folder), tunix_config(folder, dtype), mesh, dtype=dtype)
 
+# %% ../../nbs/engines/01_tunix.ipynb #1288483e
+def shardings(
+    state: nnx.State,              # of a model
+    mesh: jax.sharding.Mesh,
+) -> nnx.State:                    # where each of its arrays belongs
+    "A model's own layout on `mesh`; what does not divide evenly is there whole."
+    def place(spec, x):
+        axes = [a if a in mesh.axis_names and n % mesh.shape[a] == 0 else None for a, n in zip(spec or (), x.shape)]
+        return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
+    return jax.tree.map(place, nnx.get_partition_spec(state), state, is_leaf=lambda s: s is None or isinstance(s, jax.sharding.PartitionSpec))
+
 # %% ../../nbs/engines/01_tunix.ipynb #36493c82
 LORA_MODULES = ".*q_einsum|.*kv_einsum|.*k_einsum|.*gate_proj|.*down_proj|.*up_proj|.*attn_vec_einsum"
 
@@ -175,16 +186,6 @@ def make_meshes(
     "The devices that train and those that sample."
     trainer = make_mesh(scale.mesh)
     return trainer, make_mesh(scale.sampler_mesh, ("dp", "tp"), math.prod(scale.mesh)) if any(scale.sampler_mesh) else trainer
-
-def shardings(
-    state: nnx.State,              # of a model
-    mesh: jax.sharding.Mesh,
-) -> nnx.State:                    # where each of its arrays belongs
-    "A model's own layout on `mesh`; what does not divide evenly is there whole."
-    def place(spec, x):
-        axes = [a if a in mesh.axis_names and n % mesh.shape[a] == 0 else None for a, n in zip(spec or (), x.shape)]
-        return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
-    return jax.tree.map(place, nnx.get_partition_spec(state), state, is_leaf=lambda s: s is None or isinstance(s, jax.sharding.PartitionSpec))
 
 # %% ../../nbs/engines/01_tunix.ipynb #c13c73b6
 class HalfSampler(Sampler):
