@@ -7,8 +7,8 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/core/report.html.md"""
 # %% auto #0
 __all__ = ['PANELS', 'STYLES', 'INK', 'GREY', 'ACCENT', 'TAG', 'PICTURES', 'MARKS', 'CSS', 'Panel', 'Line', 'thin', 'lines_of',
            'pictures', 'plot_curves', 'legend_rows', 'draw_panel', 'png', 'name_of', 'write_curves', 'ticks', 'esc',
-           'path_of', 'span', 'svg_panel', 'svg_bars', 'html_table', 'html_counts', 'pairs', 'completion', 'question',
-           'picture', 'mark', 'html_pairs', 'last_group', 'html_group', 'section', 'pairs_list', 'html_settings',
+           'path_of', 'span', 'svg_panel', 'svg_bars', 'html_table', 'html_counts', 'pairs', 'completion', 'picture',
+           'question', 'mark', 'html_pairs', 'last_group', 'html_group', 'section', 'pairs_list', 'html_settings',
            'html_findings', 'typeset', 'headline', 'page', 'write_report']
 
 # %% ../../nbs/core/09_report.ipynb #4e4aaed1
@@ -215,6 +215,7 @@ def html_table(rows: list[dict], caption: str) -> str:
                       f'<td class="pic">{svg_bars(r)}</td><td data-label="gain" class="gain">{points(gain_shown(r["before"], r["after"]))} <small>{points(r["gain_ci"][0])} to {points(r["gain_ci"][1])}</small></td></tr>')
     return f'<table><caption>{esc(caption)}</caption><thead>{head}</thead><tbody>{"".join(map(line, rows))}</tbody></table>'
 
+# %% ../../nbs/core/09_report.ipynb #c09d1e02
 def html_counts(before: dict, after: dict, of: str) -> str:
     "What else an evaluation counted: how many texts differ, how many were cut off, how many nobody could judge."
     def cut(d: dict) -> str:
@@ -263,13 +264,7 @@ def completion(text: Any, most: int = 1500) -> str:
     more = f'<i class="cut">… {len(text) - most:,} more characters</i>' if len(text) > most else ""
     return f'<pre>{TAG.sub(lambda t: f"<b>{t[0]}</b>", esc(text[:most])) or "<i class=cut>nothing</i>"}{more}</pre>'
 
-# %% ../../nbs/core/09_report.ipynb #7efdab16
-def question(prompt: Any) -> str:
-    "What was asked, for a reader: the last user message, or the text."
-    if isinstance(prompt, str): return prompt
-    said = [m.get("content", "") for m in prompt if isinstance(m, dict) and m.get("role") == "user"]
-    return str(said[-1] if said else prompt)
-
+# %% ../../nbs/core/09_report.ipynb #c09d1e04
 PICTURES = {"board": lambda x: board_html(*([[int(c) for c in x[k][i:i + 9]] for i in range(0, 81, 9)] for k in ("board", "initial")), x.get("refused"))}
 
 def picture(shown: Any) -> str:
@@ -279,6 +274,13 @@ def picture(shown: Any) -> str:
     try: drawn = PICTURES[shown["picture"]](shown)
     except (KeyError, TypeError, ValueError, IndexError): drawn = ""          # another kind, or a record that is damaged: the words are still true
     return f'<div class="shown">{drawn}{words}</div>' if drawn or words else ""
+
+# %% ../../nbs/core/09_report.ipynb #7efdab16
+def question(prompt: Any) -> str:
+    "What was asked, for a reader: the last user message, or the text."
+    if isinstance(prompt, str): return prompt
+    said = [m.get("content", "") for m in prompt if isinstance(m, dict) and m.get("role") == "user"]
+    return str(said[-1] if said else prompt)
 
 MARKS = dict(strict=("right", "✓ right"), solved=("right", "✓ solved"), lenient=("half", "right, not in the form asked"), wrong=("wrong", "✗ wrong"), unjudged=("half", "not judged"))
 
