@@ -147,6 +147,19 @@ def test_log_probabilities(trainer):
     same(L.entropy(logits[:, 3:-1], .7)[on], entropies.detach()[on])
 
 
+def test_padding_on_the_left_changes_nothing(trainer):                                      # G21, G23
+    "The same completion after a prompt alone and after one that is padded; each token scored by the row before it."
+    prompt, completion = [7, 8], [9, 10]
+    found = []
+    for pad in (0, 3):
+        ids = torch.tensor([[PAD] * pad + prompt + completion])
+        mask = torch.tensor([[0] * pad + [1] * 4])
+        found.append(trainer._get_per_token_logps_and_entropies(trainer.model, ids, mask, 2)[0].detach())
+        with torch.no_grad(): logits = trainer.model(input_ids=ids, attention_mask=mask).logits
+        same(L.completion_logp(logits, ids, 2, .7), found[-1])
+    assert (found[0] - found[1]).abs().max() < 1e-4
+
+
 # ---------------------------------------------------------------- advantages and masks, as the trainer makes them
 
 def scored(trainer, monkeypatch, completions, rewards):

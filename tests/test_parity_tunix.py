@@ -19,8 +19,10 @@ else: pytest.importorskip("tunix", reason="needs the [tunix] extra")
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 from flax import nnx  # noqa: E402
-from tunix.rl import algo_core, common  # noqa: E402
+from tunix.rl import algo_core, common, function_registry  # noqa: E402
+from tunix.rl.grpo.dapo_learner import DAPOConfig  # noqa: E402
 from tunix.rl.grpo.grpo_learner import GRPOConfig, TrainExample  # noqa: E402
+from tunix.rl.reward_manager import SequenceRewardManager  # noqa: E402
 
 PAD, EOS, WORDS, PROMPT = 0, 1, 7, 2
 
@@ -122,14 +124,13 @@ def test_loss(name):
     check()
 
 
-def test_other_shapes():
-    for rows, width in ((1, 1), (3, 9)):
-        logits, ids, b = setup(rows, rows, width)
-        args = (logits, ids, b["old"], b["ref"], b["advantages"], b["mask"])
-        (value, _), grad = tunix_loss(dict(beta=.1, kl_loss_mode="low_var_kl"), rows, width)(*args)
-        (mine, _), my_grad = our_loss("grpo", rows, width, beta=.1, count=with_tokens)(*args)
-        same(mine, value, .1)
-        same(my_grad, grad)
+def test_another_shape():
+    logits, ids, b = setup(3, 3, 9)
+    args = (logits, ids, b["old"], b["ref"], b["advantages"], b["mask"])
+    (value, _), grad = tunix_loss(dict(beta=.1, kl_loss_mode="low_var_kl"), 3, 9)(*args)
+    (mine, _), my_grad = our_loss("grpo", 3, 9, beta=.1, count=with_tokens)(*args)
+    same(mine, value, .1)
+    same(my_grad, grad)
 
 
 def test_without_old_and_reference():
@@ -167,16 +168,44 @@ def test_epsilon_of_the_deviation_is_smaller():
     assert 1e-5 < np.abs(theirs - G.group_advantages(r)[0]).max() < 1e-3
 
 
-def test_a_missing_reward_takes_its_group_along():
-    r = np.array([[0.0, np.nan, 1.0]])
-    assert np.isnan(algo_core.compute_advantages(r.reshape(-1), 3)).all()
-    same(G.group_advantages(r), [[-.707, 0, .707]], tolerance=1e-3)
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")
+def test_a_missing_reward_becomes_a_zero():
+    def some(prompts, completions, **_): return [1.0, np.nan, 3.0]
+    def other(prompts, completions, **_): return [2.0, np.nan, 1.0]
+    paid = SequenceRewardManager([some, other], GRPOConfig())(["p"] * 3, ["c"] * 3)["rewards"]
+    assert paid.tolist() == [3.0, 0.0, 4.0]                                                     # and the rewards are summed
+    assert np.isnan(algo_core.compute_advantages(np.array([3.0, np.nan, 4.0]), 3)).all()        # told as missing, it takes its group along
+    same(group := G.group_advantages([[3, None, 4]]), [[-.707, 0, .707]], tolerance=1e-3)
+    assert np.abs(algo_core.compute_advantages(paid, 3) - group[0]).max() > .5
+
+
+def test_estimators_by_name():
+    for name, theirs in (("grpo", algo_core.compute_advantages), ("drgrpo", algo_core.compute_drgrpo_advantages), ("rloo", algo_core.compute_rloo_advantages)):
+        assert GRPOConfig(advantage_estimator=name) and function_registry.get_advantage_estimator(name) is theirs
+    pytest.raises(ValueError, GRPOConfig, loss_algo="cispo")
+
+
+def test_the_temperature_divides_the_scores():
+    logits, ids, _ = setup(0, 2, 3)
+    graph, state = nnx.split(Scores(logits))
+    theirs = common.compute_per_token_logps(graph, state, ids[:, :PROMPT], ids[:, PROMPT:], PAD, EOS, temperature=.7)
+    same(L.completion_logp(logits, ids, 3, .7), theirs)
+
+
+def test_an_update_in_parts_is_the_mean_of_their_means():
+    "What optax.MultiSteps makes of the parts of token-mean; the divisor of the whole makes it the mean over all tokens."
+    losses, mask = jnp.arange(8.0).reshape(2, 4), jnp.array([[1, 1, 1, 1], [1, 0, 0, 0]])
+    of = lambda i: float(common.aggregate_loss(losses[i], mask[i], "token-mean"))
+    assert of(slice(0, 2)) == 2.0 and (of(slice(0, 1)) + of(slice(1, 2))) / 2 == 2.75
+    ours = lambda i: float((losses[i] * L.token_weights(mask[i], "dapo", divide_by=L.divisor(mask, "dapo"))).sum())
+    assert ours(slice(0, 1)) + ours(slice(1, 2)) == pytest.approx(2.0)
 
 
 def test_the_defaults():
     made = GRPOConfig()
     assert (made.kl_loss_mode, made.beta, made.loss_agg_mode, made.epsilon, made.num_iterations) == ("kl", .04, "sequence-mean-token-mean", .2, 1)
     assert not hasattr(made, "epsilon_high") and not hasattr(made, "epsilon_c")
+    assert DAPOConfig().epsilon_high == .28 and DAPOConfig().beta is None and DAPOConfig().loss_agg_mode == "token-mean"
 
 
 def test_completions_without_tokens_do_not_count_in_its_mean():
