@@ -35,11 +35,11 @@ class Keeper:
         for t in self.threads: t.join()
         self.server.close()
 
-# %% ../../nbs/cluster/05a_rollcall.ipynb #04c4e857
+# %% ../../nbs/cluster/05a_rollcall.ipynb #e38530a8
 class Person:
     "What the keeper knows of one process."
     def __init__(self, stream: socket.socket): self.stream, self.heard, self.at, self.passed, self.done = stream, time.monotonic(), "", "", False
-    def place(self) -> str: return (f" after '{self.passed}'" if self.passed else "") + (f" (it was at {self.at})" if self.at else "")
+    def place(self) -> str: return (f", having passed '{self.passed}'" if self.passed else "") + (f" (it was at {self.at})" if self.at else "")
 
 def _tell(self, message: dict[str, Any]) -> None:
     "Say something to everybody who can still hear."
@@ -95,12 +95,13 @@ def _hear(self, rank: int, p: Person, m: dict[str, Any]) -> None:
 
 Keeper.hear = _hear
 
-# %% ../../nbs/cluster/05a_rollcall.ipynb #bbea53d1
+# %% ../../nbs/cluster/05a_rollcall.ipynb #613ab752
 def _watch(self) -> None:
-    "Look at the clock, ten times a second."
+    "Look at the clock, ten times a second, and give a sign of life."
     while not self.over and not self.trouble:
         time.sleep(.1)
         with self.lock:
+            self.tell(dict(kind="beat"))
             now, absent = time.monotonic(), [r for r in range(self.count) if r not in self.people]
             if absent and now - self.began > self.join:
                 self.lose("TimeoutError", absent[0], f"{names(absent)} of {self.count} did not join within {self.join:g} s: is it started, and does it reach this address?")
@@ -119,7 +120,7 @@ def names(
     "Processes, in words."
     return f"process {ranks[0]}" if len(ranks) == 1 else f"processes {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
-# %% ../../nbs/cluster/05a_rollcall.ipynb #b82f36a1
+# %% ../../nbs/cluster/05a_rollcall.ipynb #bf03a63d
 class RollCall:
     "A process among others: knows who is missing, and stops with one line when somebody is."
     def __init__(
@@ -134,13 +135,14 @@ class RollCall:
         if not 0 <= rank < count: raise ValueError(f"process {rank} of {count}: processes count from 0 to {count - 1}")
         self.rank, self.count, self.deadline, self.silence, self.leave = rank, count, deadline, silence, leave
         self.changed, self.answers, self.trouble, self.at, self.over = threading.Condition(), {}, None, "", False
+        self.heard, self.point, self.last = time.monotonic(), "", threading.Lock()
         self.main = threading.get_ident()
         self.keeper = Keeper(count, address, join, silence) if rank == 0 else None
         self.stream = connect(address, join)
         self.send(kind="hello")
         for f in (self.read, self.beat): threading.Thread(target=f, daemon=True).start()
 
-# %% ../../nbs/cluster/05a_rollcall.ipynb #e5905c46
+# %% ../../nbs/cluster/05a_rollcall.ipynb #5c7bab06
 def connect(
     address: tuple[str, int],
     seconds: float,                # how long to try
@@ -158,44 +160,49 @@ def _send(self, **message: Any) -> None:
     with contextlib.suppress(OSError): self.stream.sendall(json.dumps(dict(rank=self.rank, **message)).encode() + b"\n")
 
 def _beat(self) -> None:
-    "A sign of life every second, with the place where the main thread is."
+    "A sign of life four times a second, with the place where the main thread is."
     while not self.over:
         frame, ours = sys._current_frames().get(self.main), None
         while frame and not (ours := frame.f_globals.get("__name__", "").startswith(("grpo_tutorials", "__main__")) and frame): frame = frame.f_back
-        if ours: self.at = f"{os.path.basename(ours.f_code.co_filename)}:{ours.f_lineno}, {ours.f_code.co_name}"
+        if self.point: self.at = f"the point '{self.point}'"
+        elif ours: self.at = f"{os.path.basename(ours.f_code.co_filename)}:{ours.f_lineno}, {ours.f_code.co_name}"
         self.send(kind="beat", at=self.at)
-        time.sleep(min(1.0, self.silence / 4))
+        if time.monotonic() - self.heard > self.silence: return self.stopped(f"process 0 has been silent for {self.silence:g} s: it keeps the roll, and it or its machine is frozen")
+        time.sleep(min(.25, self.silence / 4))
 
 RollCall.send, RollCall.beat = _send, _beat
 
-# %% ../../nbs/cluster/05a_rollcall.ipynb #8e9d8671
+# %% ../../nbs/cluster/05a_rollcall.ipynb #cfe72f62
 def _read(self) -> None:
     "Hear the keeper, to the end."
     with contextlib.suppress(OSError), self.stream.makefile("rb") as lines:
         for line in lines:
-            m = json.loads(line)
-            with self.changed:
-                if m["kind"] == "go": self.answers[m["name"]] = m["values"]
-                elif not self.trouble: self.trouble = m
-                self.changed.notify_all()
-            if m["kind"] == "lost": break
-    if self.over: return
+            m, self.heard = json.loads(line), time.monotonic()
+            if m["kind"] == "lost": return self.stopped(m["text"], m["error"])
+            if m["kind"] == "go":
+                with self.changed:
+                    self.answers[m["name"]] = m["values"]
+                    self.changed.notify_all()
+    if not self.over: self.stopped("process 0 is gone: its connection closed without a word, as when it is killed", "ChildProcessError")
+
+def _stopped(self, text: str, error: str = "TimeoutError") -> None:
+    "The others cannot go on: tell the main thread, and end this process if it cannot hear."
     with self.changed:
-        self.trouble = self.trouble or dict(error="ChildProcessError", rank=0, text="process 0 is gone: its connection closed without a word, as when it is killed")
+        self.trouble = self.trouble or dict(error=error, text=text)
         self.changed.notify_all()
-    if self.leave:
-        time.sleep(.5)
-        if not self.over: self.end(self.trouble["text"])
+    if self.leave and not self.over: self.end(self.trouble["text"])
 
 def _end(self, text: str) -> None:
     "The one line, and the end of this process."
-    print(f"process {self.rank}: stopped, because {text}", file=sys.stderr, flush=True)
-    time.sleep(.2)                  # process 0 keeps the roll: what it has said must have left
-    os._exit(1)
+    if self.last.acquire(blocking=False):      # the main thread may have come to the same end
+        os.write(2, f"process {self.rank}: stopped, because {text}\n".encode())
+        if self.keeper: time.sleep(.2)         # process 0 keeps the roll: what it has said must have left
+        os._exit(1)
+    time.sleep(60)
 
-RollCall.read, RollCall.end = _read, _end
+RollCall.read, RollCall.stopped, RollCall.end = _read, _stopped, _end
 
-# %% ../../nbs/cluster/05a_rollcall.ipynb #e125349c
+# %% ../../nbs/cluster/05a_rollcall.ipynb #9fb8218b
 def _meet(
     self,
     name: str,                        # the same in every process, such as "step 3"
@@ -203,12 +210,12 @@ def _meet(
     deadline: float | None = None,    # seconds to wait for them
 ) -> list[Any]:                       # everybody's value, in the order of the processes
     "Wait until everybody is here; raise a TimeoutError that names who is not."
-    deadline = self.deadline if deadline is None else deadline
+    deadline, self.point = self.deadline if deadline is None else deadline, name
     self.send(kind="here", name=name, value=value, deadline=deadline, at=f"the point '{name}'")
     with self.changed:
-        came = self.changed.wait_for(lambda: name in self.answers or self.trouble, deadline + self.silence)
+        self.changed.wait_for(lambda: name in self.answers or self.trouble)
+        self.point = ""
         if name in self.answers: return self.answers.pop(name)
-    if not came: raise TimeoutError(f"process 0 has said nothing about '{name}' for {deadline + self.silence:g} s: it keeps the roll, and is frozen")
     raise {"TimeoutError": TimeoutError}.get(self.trouble["error"], ChildProcessError)(self.trouble["text"])
 
 RollCall.meet = _meet
