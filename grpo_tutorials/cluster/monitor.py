@@ -9,7 +9,7 @@ __all__ = ['BEFORE_UPDATE', 'OWNERS', 'COLUMNS', 'WATCHED', 'NO_FUNCTION', 'EVAL
            'metric_of', 'scalars', 'read_events', 'Column', 'key_of', 'lines', 'evaluations', 'settings', 'collect',
            'watched']
 
-# %% ../../nbs/cluster/03_monitor.ipynb #e40976ed
+# %% ../../nbs/cluster/03_monitor.ipynb #bb7bc6a8
 import re, shutil, tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ..core import report
 from ..core.evaluate import wilson
-from ..core.runs import Reading, Run
+from ..core.runs import Reading, Run, dumps, write
 from ..core.scale import need
 
 # %% ../../nbs/cluster/03_monitor.ipynb #2751dca7
@@ -135,17 +135,17 @@ def evaluations(
         out["before" if m["when"] == "Pre" else "after"] = dict(n=n, accuracy=k / n, ci95=list(wilson(k, n)), greedy=k / n, sampled=None, strict=k / n, lenient=None, format=float(m["form"]) / 100, headline="greedy")
     return out
 
-# %% ../../nbs/cluster/03_monitor.ipynb #c16ff748
+# %% ../../nbs/cluster/03_monitor.ipynb #769613e5
 def settings(flags: Mapping[str, Any]) -> dict[str, Any]:
     "config.json of a job: the numbers of a Scale, by the flags of the recipe."
     f = flags
-    return dict(task="openmath" if "OpenMath" in f["dataset_name"] else "gsm8k", engine="maxtext", scale="full", seed=f.get("data_shuffle_seed", 42), numbers=dict(
+    return dict(task="openmath" if "OpenMath" in f["dataset_name"] else "gsm8k", engine="maxtext", scale="full", seed=f.get("data_shuffle_seed", 42), command="grpo-tutorials tpu submit", numbers=dict(
         name="full", model=f["tokenizer_path"], max_prompt_length=f["max_prefill_predict_length"], max_completion_length=f["max_target_length"] - f["max_prefill_predict_length"],
         group_size=f["rl.num_generations"], prompts_per_step=f["batch_size"], steps=f["num_batches"], eval_n=f["num_test_batches"] * f["batch_size"],
         learning_rate=f["learning_rate"], beta=f["rl.grpo_beta"], epsilon=f["rl.grpo_epsilon"], temperature=f["decode_sampling_temperature"], top_k=f["decode_sampling_top_k"],
         top_p=f["decode_sampling_nucleus_p"], max_grad_norm=f["gradient_clipping_threshold"], save_steps=f["checkpoint_period"], dtype="bfloat16"))
 
-# %% ../../nbs/cluster/03_monitor.ipynb #136a6243
+# %% ../../nbs/cluster/03_monitor.ipynb #ffb45eca
 def collect(
     folder: str | Path,             # with the event files: local, or gs://
     out: str | Path,                # the run folder to write
@@ -161,6 +161,8 @@ def collect(
         again = True
     if again: shutil.rmtree(out)             # made from the event files, and made again from them
     with Run.open(out, config) as run:
+        run.config |= dict(machine="a pod; read from its event files", versions={})      # not of the machine that reads them
+        write(out/"config.json", dumps(run.config, indent=1) + "\n")
         for row in rows: run.metrics(**row)
         sides = evaluations(log or "")
         if len(sides) == 2: run.finish(sides | dict(seconds=sum(r.get("step_seconds", 0) for r in rows)))
