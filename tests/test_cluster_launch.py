@@ -322,3 +322,8 @@ def test_examples_are_right():
     job = read_job(VALUES)
     assert read_job({**VALUES, **{v.name: v.example for v in OPTIONAL}}) == job
     assert launch.console(job)["log"].count(" ") == 0 and "rl-test-" in launch.console(job)["log"]
+
+
+def test_the_transcripts_are_what_the_commands_print():
+    done = subprocess.run([sys.executable, str(ROOT / "scripts/transcripts"), "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
