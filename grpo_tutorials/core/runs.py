@@ -177,7 +177,7 @@ def machine() -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     try: model = next((l.partition(":")[2].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "")
     except OSError: model = ""
-    return ", ".join(filter(None, [f"{platform.system()} {platform.machine()}", model or platform.processor(), f"{cores} CPU cores"]))
+    return ", ".join(filter(None, [f"{platform.system()} {platform.machine()}", model or platform.processor(), f"{cores} CPU core{'s' * (cores != 1)}"]))
 
 def provenance() -> dict[str, Any]:
     "What is added to a run's settings so that it can be repeated."
