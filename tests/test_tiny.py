@@ -2,6 +2,7 @@
 import json
 import random
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -20,7 +21,9 @@ def test_shipped_folder_is_whole_small_and_its_recipes(task):
     folder = tiny.checkpoint(task)
     made = tiny.verify(folder)
     assert sum(f.stat().st_size for f in folder.iterdir()) <= 3 * 2 ** 20
-    assert made["recipe"] == json.loads(json.dumps(vars(tiny.recipe_of(task))))       # the page's recipe is the one that was cooked
+    recipe = tiny.recipe_of(task)
+    assert tiny.Recipe(**made["recipe"]) == recipe                      # the page's recipe is the one that was cooked
+    assert made["corpus"] == tiny.corpus(import_module(f"grpo_tutorials.tasks.{task}").demonstrations(recipe.demonstrations, recipe.seed))      # and today's demonstrations went into it
     header = read_header(folder / "model.safetensors")
     assert {kind for kind, _ in header.values()} == {"BF16"}
     assert sum(int(np.prod(s)) for name, (_, s) in header.items() if not name.endswith("layer_scalar")) == made["parameters"] < 1.2e6      # Gemma 4 keeps a constant a layer beside them

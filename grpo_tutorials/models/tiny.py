@@ -8,8 +8,8 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/models/tiny.html.md"""
 __all__ = ['RECIPES', 'SPECIAL', 'END_OF_TURN', 'FENCE', 'Pair', 'model_config', 'weight_files', 'has_template', 'check_model',
            'whole_folder', 'Recipe', 'recipe_of', 'smaller', 'train_tokenizer', 'save_tokenizer',
            'train_line_tokenizer', 'tokenizer_for', 'new_model', 'gemma3', 'gemma4', 'encode_pairs', 'collate', 'rate',
-           'fit', 'quiet', 'completer', 'measure', 'one_thread', 'sha256', 'versions', 'build', 'write_recipe',
-           'checkpoint_place', 'checkpoint', 'verify']
+           'fit', 'quiet', 'completer', 'measure', 'one_thread', 'sha256', 'versions', 'build', 'corpus',
+           'write_recipe', 'checkpoint_place', 'checkpoint', 'verify']
 
 # %% ../../nbs/models/00_tiny.ipynb #47b6194b
 import hashlib, json, math, os, platform, random, shutil, tempfile
@@ -386,17 +386,23 @@ def build(
         ends = (f/"generation_config.json").read_bytes()
         model.to(torch.bfloat16).save_pretrained(f)
         (f/"generation_config.json").write_bytes(ends)      # transformers writes its own version into it
-        write_recipe(f, recipe, sum(p.numel() for p in model.parameters()), losses)
+        write_recipe(f, recipe, rows, sum(p.numel() for p in model.parameters()), losses)
     return Path(out or checkpoint_place(recipe.task))
 
 # %% ../../nbs/models/00_tiny.ipynb #7fbfe9a6
+def corpus(
+    rows: list[dict],            # demonstrations
+) -> str:                        # the SHA-256 of what they say
+    "A name for a set of demonstrations, so that a checkpoint made of others is noticed."
+    return hashlib.sha256(json.dumps([r["completion"] for r in rows]).encode()).hexdigest()
+
 def write_recipe(
-    folder: Path, recipe: Recipe, parameters: int, losses: list[float],
+    folder: Path, recipe: Recipe, rows: list[dict], parameters: int, losses: list[float],
 ) -> None:
     "Measure the folder as it is stored, and write what it is made of."
     last = losses[-50:]
     made = dict(
-        recipe=asdict(recipe), parameters=parameters, last_loss=round(sum(last) / len(last), 4), measured=measure(folder, recipe)[0],
+        recipe=asdict(recipe), corpus=corpus(rows), parameters=parameters, last_loss=round(sum(last) / len(last), 4), measured=measure(folder, recipe)[0],
         versions=versions("torch", "transformers", "tokenizers", "safetensors"), sha256=sha256(folder/"model.safetensors"))
     (folder/"recipe.json").write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
 
