@@ -130,6 +130,7 @@ def test_not_among_the_choices(name):
 @pytest.mark.parametrize("change, words", [
     ({"max_target_length": 512}, "no token is left"), ({"max_target_length": 4000}, "must divide max_target_length"), ({"sa_block_kv_compute": 300}, "sa_block_kv_compute"),
     ({"max_num_batched_tokens": 8}, "less than one token"), ({"train_micro_batch_size": 3}, "must divide batch_size"), ({"rollout_micro_batch_size": 0}, "must divide batch_size"),
+    ({"rl.num_generations": 4}, "give train_micro_batch_size=2"), ({"rl.num_generations": 12}, "give train_micro_batch_size=2"), ({"num_trainer_slices": 1}, "num_trainer_slices"),
     ({"checkpoint_period": 501}, "before the first checkpoint"), ({"enable_checkpointing": False}, "nothing to convert"), ({"learning_rate_schedule_steps": 0}, "learning_rate_schedule_steps"),
     ({"learning_rate_schedule_steps": 400}, "100 of 500"), ({"tokenizer_path": "google/gemma-4-E4B-it"}, "instruction-tuned"), ({"tokenizer_path": "google/gemma-3-1b"}, "tokenizer_path"),
     ({"chat_template_path": " "}, "chat_template_path is empty"), ({"data_template_path": "x.yaml"}, "takes any other for none"), ({"enable_dp_attention": False}, "vllm_additional_config"),
@@ -149,6 +150,19 @@ def test_more_than_one_number(change, words):
     ({"num_slices": 2}, "one slice"), ({"priority": "urgent"}, "priority"), ({"restarts": -1}, "restarts"), ({"variables": {}}, "JAX_RANDOM_WEIGHTS is missing"), ({"xla": {}}, "xla_tpu_scoped_vmem_limit_kib is missing"),
 ], ids=str)
 def test_the_slice_and_the_plumbing(change, words): assert any(words in p for p in problems(replace(gemma4_e4b(*PLACES), **change)))
+
+
+def test_tunix_computes_all_rows_on_every_chip_where_they_do_not_divide():
+    "What the check of the micro-batch is for, in Tunix's own code."
+    from tunix.sft.sharding_utils import get_sharding
+    mesh = type("Mesh", (), {"shape": {"fsdp": 8}})()
+    import numpy as np
+    import tunix.sft.sharding_utils as module
+    made = []
+    real, module.shd.NamedSharding = module.shd.NamedSharding, lambda m, spec: made.append(spec)
+    try: [get_sharding(np.zeros((rows, 3)), mesh, module.shd.PartitionSpec("fsdp")) for rows in (8, 4)]
+    finally: module.shd.NamedSharding = real
+    assert made == [module.shd.PartitionSpec("fsdp"), module.shd.PartitionSpec()]
 
 
 def test_unknown_names_and_kinds_are_refused_at_once():

@@ -113,7 +113,7 @@ class Job:
     @property
     def context(self) -> str: return f"gke_{self.project}_{self.location}_{self.cluster}"     # as `gcloud container clusters get-credentials` names it
 
-# %% ../../nbs/cluster/01_launch.ipynb #df9fa2b7
+# %% ../../nbs/cluster/01_launch.ipynb #0ac55a27
 class Faults(ValueError):
     "Several things are wrong; `lines` names each."
     def __init__(self, lines: Sequence[str]):
@@ -134,7 +134,7 @@ def read_job(
     for change in changes:
         name, equals, text = change.partition("=")
         try:
-            if not equals: raise ValueError(f"--set {change}: give NAME=VALUE, such as rl.num_generations=4")
+            if not equals: raise ValueError(f"--set {change}: give NAME=VALUE, such as rl.num_generations=16")
             if name in ("run_name", "base_output_directory", "load_parameters_path"): raise ValueError(f"--set {name}: that one comes from the environment")
             recipe = recipe.change(**{name: text})
         except ValueError as e: lines.append(str(e))

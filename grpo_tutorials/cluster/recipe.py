@@ -10,7 +10,7 @@ __all__ = ['Value', 'IDENTITY', 'MEMORY', 'ATTENTION', 'LEARNING', 'DATA', 'SAMP
            'AT_MOST', 'CHOICES', 'SPLITS', 'BASE_MODELS', 'Setting', 'nearest', 'typed', 'Recipe', 'gemma4_e4b',
            'spelled', 'quoted', 'flag_args', 'proxy_args', 'command', 'Layout', 'slice_of', 'layout', 'head_label',
            'check_run_name', 'check_gs', 'check_location', 'check_image', 'limits', 'lengths', 'schedule', 'model',
-           'data', 'plumbing', 'missing', 'problems', 'validate']
+           'data', 'plumbing', 'spread', 'missing', 'problems', 'validate']
 
 # %% ../../nbs/cluster/00_recipe.ipynb #125a9c85
 import difflib, json, math, re
@@ -378,13 +378,13 @@ def check_image(
 SERVER_IMAGE = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/server@sha256:d03068b39a8a2fab0621086ccb7c9445ce17ad34f1520159ca4ecd395346a162"
 PROXY_IMAGE = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server@sha256:6342a3cae2818d2f887d396e9ae4156b3316f79fef186d71ff16d535b44e1724"
 
-# %% ../../nbs/cluster/00_recipe.ipynb #848770a7
+# %% ../../nbs/cluster/00_recipe.ipynb #0185634b
 AT_LEAST = {
     "rl.num_generations": (2, "GRPO compares siblings, and an only child has none"), "rl.num_iterations": (1, "each batch is used at least once"),
     "checkpoint_period": (1, "a checkpoint every 0 steps is none"), "max_num_checkpoints_to_keep": (1, "the last checkpoint must stay"),
     "batch_size": (1, ""), "num_batches": (1, ""), "num_epoch": (1, ""), "max_prefill_predict_length": (1, ""), "kv_cache_buffer": (0, ""), "rl.grpo_beta": (0, ""),
     "max_num_seqs": (1, ""), "max_num_batched_tokens": (1, ""), "decode_sampling_top_k": (1, "rollouts sample from at least one token"), "rl.reshard_chunk_size": (1, ""),
-    "num_test_batches": (0, "0 is no evaluation"), "chips_per_vm": (1, ""), "log_period": (1, ""), "eval_interval": (0, "0 is no evaluation between"),
+    "num_test_batches": (0, "0 is no evaluation"), "num_eval_passes": (1, ""), "math_verify_timeout": (1, ""), "chips_per_vm": (1, ""), "log_period": (1, ""), "eval_interval": (0, "0 is no evaluation between"),
     "sa_block_q": (128, "a tile is at least one lane of the chip"), "sa_block_kv": (128, ""), "sa_block_kv_compute": (128, ""),
     "sa_block_q_dkv": (128, ""), "sa_block_kv_dkv": (128, ""), "sa_block_kv_dkv_compute": (128, ""),
 }
@@ -473,7 +473,7 @@ def data(f: Mapping[str, Value]) -> Iterator[str]:
     elif files.startswith("hf://") and (f"datasets/{train}/" not in files): yield f"hf_train_files is {files!r}: these are not files of {train}"
     elif "OpenMathInstruct-2" in files and f["train_split"] != "train" and f"/{f['train_split']}-" not in files: yield f"hf_train_files is {files!r}: these are not the files of {f['train_split']}"
 
-# %% ../../nbs/cluster/00_recipe.ipynb #154a730c
+# %% ../../nbs/cluster/00_recipe.ipynb #749a618c
 def plumbing(recipe: Recipe) -> Iterator[str]:
     "Variables and compiler flags against what Pathways needs."
     v, x = recipe.variables, recipe.xla
@@ -481,13 +481,22 @@ def plumbing(recipe: Recipe) -> Iterator[str]:
     if missing := [s.name for s in XLA if s.name not in x]: yield f"the XLA flag {missing[0]} is missing"
     if "proxy" not in v.get("JAX_PLATFORMS", "proxy").split(","): yield f"JAX_PLATFORMS is {v['JAX_PLATFORMS']!r}: without proxy in it, JAX waits for chips that this pod does not have"
     if not re.fullmatch(r"grpc://127\.0\.0\.1:29000", v.get("JAX_BACKEND_TARGET", "grpc://127.0.0.1:29000")): yield f"JAX_BACKEND_TARGET is {v['JAX_BACKEND_TARGET']!r}: the proxy is a sidecar at grpc://127.0.0.1:29000"
-    if recipe.num_slices != 1 or v.get("NUM_SLICES", "1") != "1": yield "num_slices: this recipe splits one slice into trainer and sampler; leave it and NUM_SLICES at 1"
+    if recipe.num_slices != 1 or v.get("NUM_SLICES", "1") != "1" or any(recipe.flags.get(k, -1) != -1 for k in ("num_trainer_slices", "num_samplers_slices")): yield "num_slices: this recipe splits one slice into trainer and sampler; leave it and NUM_SLICES at 1, and num_trainer_slices and num_samplers_slices at -1"
     for k, text in [*v.items(), *x.items()]:
         if not re.fullmatch(r"[\w./:,+-]+", text, re.A): yield f"{k} is {text!r}: no spaces, quotes or signs of the shell"
     if recipe.restarts < 0: yield f"restarts is {recipe.restarts}: give 0 or more"
     if recipe.priority not in ("very-low", "low", "medium", "high", "very-high"): yield f"priority is {recipe.priority!r}: choose very-low, low, medium, high or very-high"
 
-# %% ../../nbs/cluster/00_recipe.ipynb #1d499413
+# %% ../../nbs/cluster/00_recipe.ipynb #9be8cfbc
+def spread(recipe: Recipe, places: Layout) -> Iterator[str]:
+    "The rows of a backward pass over the trainer's chips."
+    f = recipe.flags
+    questions = f["batch_size"] if f["train_micro_batch_size"] == -1 else f["train_micro_batch_size"]
+    if (rows := questions * f["rl.num_generations"]) > 0 and rows % places.fsdp:
+        need = places.fsdp // math.gcd(places.fsdp, f["rl.num_generations"])
+        yield f"train_micro_batch_size x rl.num_generations is {questions} x {f['rl.num_generations']} = {rows} rows, which {places.fsdp} chips (fsdp) do not divide: each would compute all of them, without an error; give train_micro_batch_size={need}"
+
+# %% ../../nbs/cluster/00_recipe.ipynb #bdd0a3bb
 def missing(recipe: Recipe) -> list[str]:
     "Flags of the reference that a recipe does not have: MaxText would fill in another default."
     return [f"{f.name} is missing: MaxText's default is not the recipe's {spelled(f.name, f.value)}" for f in FLAGS if f.name not in recipe.flags]
@@ -501,7 +510,7 @@ def problems(
     f, found = recipe.flags, list(limits(recipe.flags))
     if any(isinstance(v, float) and not math.isfinite(v) for v in f.values()): return found      # nothing can be reckoned with those
     found += [p for rule in (lengths, schedule, model, data) for p in rule(f)] + list(plumbing(recipe))
-    checks = [lambda: layout(recipe)]
+    checks = [lambda: found.extend(spread(recipe, layout(recipe)))]
     if places: checks += [lambda: check_run_name(f["run_name"]), lambda: check_gs("base_output_directory", f["base_output_directory"]),
                           lambda: check_gs("load_parameters_path", f["load_parameters_path"], inside=True)]
     for check in checks:
