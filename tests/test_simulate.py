@@ -79,7 +79,7 @@ def test_a_barrier_is_known_by_its_name_not_by_a_count():
         roll.send(kind="beat", at="elsewhere")
         return roll.meet("step 1")
     assert play(once, twice) == [[None, None]] * 2
-    out = play(lambda roll: roll.meet("a", deadline=.4), lambda roll: roll.meet("b", deadline=.8))
+    out = play(lambda roll: roll.meet("a", deadline=.4), lambda roll: roll.meet("b", deadline=9))
     assert all(isinstance(e, TimeoutError) for e in out)
 
 
@@ -160,7 +160,7 @@ def test_one_training_over_two_processes():
 
 
 @pytest.mark.parametrize("kind, rank, says", [("kill", 1, "process 1 is gone"), ("kill", 0, "process 0 is gone"), ("raise", 1, "process 1 raised ValueError"),
-                                              ("hang", 1, "process 1 did not come to 'step 3'"), ("freeze", 0, "process 0 has been silent")])
+                                              ("hang", 1, "process 1 did not come to 'step 3'"), ("stuck", 1, "within 4 s of 'step 3': process 1 is at worker.py"), ("freeze", 0, "process 0 has been silent")])
 def test_the_others_end_with_a_line_that_names_the_one_that_failed(kind, rank, says):
     (row,) = failures(kinds=(kind,), ranks=(rank,), deadline=4.0, silence=4.0)
     assert row["named"] and says in row["line"], row

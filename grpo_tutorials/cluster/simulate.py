@@ -213,8 +213,8 @@ def _wait(processes: list[subprocess.Popen], folder: Path, timeout: float) -> li
     found = lambda rank: json.loads(f.read_text()) if (f := folder / f"result-{rank}.json").exists() else None
     return [Ended(r, p.returncode if r in at else None, round(at.get(r, time.time()) - since, 2), last(r), found(r)) for r, p in enumerate(processes)]
 
-# %% ../../nbs/cluster/05_simulate.ipynb #5bb205bc
-SAYS = {"kill": "is gone", "raise": "raised ValueError", "hang": "did not come to", "freeze": "has been silent"}
+# %% ../../nbs/cluster/05_simulate.ipynb #415952cd
+SAYS = {"kill": "is gone", "raise": "raised ValueError", "hang": "did not come to", "stuck": "nobody came to a next point", "freeze": "has been silent"}
 
 def failures(
     processes: int = 2,

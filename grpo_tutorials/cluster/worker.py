@@ -19,8 +19,8 @@ import numpy as np
 
 from .rollcall import RollCall
 
-# %% ../../nbs/cluster/05b_worker.ipynb #36a689f7
-FAILURES = ("kill", "raise", "hang", "freeze", "batch")
+# %% ../../nbs/cluster/05b_worker.ipynb #fd7e9e70
+FAILURES = ("kill", "raise", "hang", "stuck", "freeze", "batch")
 
 def fail(
     kind: str,          # one of FAILURES; "batch" is done by `prompts_of`
@@ -30,7 +30,7 @@ def fail(
     (folder / "failed").write_text(str(time.time()))
     if kind == "kill": os.kill(os.getpid(), signal.SIGKILL)
     if kind == "freeze": os.kill(os.getpid(), signal.SIGSTOP)
-    if kind == "hang": time.sleep(3600)
+    if kind in ("hang", "stuck"): time.sleep(3600)
     if kind == "raise": raise ValueError("a reward function that divides by the length of an empty completion")
 
 # %% ../../nbs/cluster/05b_worker.ipynb #5290980a
@@ -75,7 +75,7 @@ def distributed(
         roll.meet("have left JAX")          # process 0 is the one that JAX's clients ask: it goes last
         if not rank: jax.distributed.shutdown()
 
-# %% ../../nbs/cluster/05b_worker.ipynb #2bbc1c3f
+# %% ../../nbs/cluster/05b_worker.ipynb #0b53b562
 def least_squares(job: dict[str, Any], rank: int, roll: RollCall) -> dict[str, Any]:
     "Gradient descent over all devices of all processes; the loss of each step."
     with distributed(job, rank, roll) as jax:
@@ -93,8 +93,10 @@ def least_squares(job: dict[str, Any], rank: int, roll: RollCall) -> dict[str, A
         step = jax.jit(lambda w, x, y: (loss(w, x, y), w - .1 * jax.grad(loss)(w, x, y)))
         losses = []
         for i in range(1, job["steps"] + 1):
-            if kind := fails_at(job, rank, i): fail(kind, Path(job["folder"]))
+            kind = fails_at(job, rank, i)
+            if kind and kind != "stuck": fail(kind, Path(job["folder"]))
             roll.meet(f"step {i}")
+            if kind == "stuck": fail(kind, Path(job["folder"]))
             value, w = step(w, xs, ys)
             losses.append(float(value))
         return dict(losses=losses, devices=jax.device_count(), seed=seed)
