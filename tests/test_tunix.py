@@ -180,3 +180,37 @@ def test_the_sizes_of_gemma_3_1b_come_out_of_its_config(tmp_path):
     ours, theirs = tunix.tunix_config(tmp_path), tunix.hub_config("google/gemma-3-1b-it")
     for f in dataclasses.fields(theirs):
         if f.name != "param_dtype": assert getattr(ours, f.name) == getattr(theirs, f.name), f.name
+
+
+SUDOKU = get_task("sudoku", scale="smoke")
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_gemma_4_goes_the_same_way(tmp_path, rank):
+    "The sudoku checkpoint: trained, exported, loaded again; all its weights, or an adapter after an interruption."
+    scale = SUDOKU.scale("smoke", "tunix", steps=2, save_steps=1, eval_n=8, group_size=4, lora_rank=rank)
+    path = tmp_path / "run"
+    if rank: assert run(path, scale, stop=1, task=SUDOKU) is None
+    summary = run(path, scale, resume=bool(rank), task=SUDOKU)
+    log = lines(path, "metrics.jsonl")
+    assert [x["step"] for x in log] == [1, 2] and all(np.isfinite(x["loss"]) and x["grad_norm"] > 0 and 0 <= x["truncated"] <= 1 for x in log)
+    assert {"truncated", "distinct"} <= summary["before"].keys() & summary["after"].keys()
+    base, new = (checkpoint("sudoku"), path / "adapter") if rank else (path / "model", None)
+    if rank: assert summary["adapter"]["ok"] and not any("layers.2.self_attn.k_proj" in k for k in summary["adapter"]["modules"])    # it shares its keys
+    policy = tunix.load_policy(base, scale, new)
+    greedy = [s["completion"] for s in lines(path, "samples.jsonl") if s["phase"] == "after" and s["decoding"] == "greedy"]
+    assert policy([r["prompt"] for r in SUDOKU.rows("test", 8, 0)], greedy=True) == greedy
+    written = [s["completion"] for s in lines(path, "samples.jsonl")]
+    assert any(w.endswith("\n```") for w in written) and not any("<end_of_turn>" in w for w in written)
+
+
+def test_an_end_that_is_text_is_put_back():
+    from types import SimpleNamespace
+    sampler = tunix.Sampler.__new__(tunix.Sampler)
+    sampler.text_ends, sampler.tokenizer = frozenset({9}), SimpleNamespace(decode=lambda ids: " ".join(map(str, ids)))
+    written = np.array([[1, 9, 0, 0], [1, 2, 5, 0], [1, 2, 3, 4], [1, 2, 3, 9]])      # the fence, the end of a turn, neither, the fence as the last token
+    out = SimpleNamespace(tokens=[row[:n] for row, n in zip(written, (1, 2, 4, 3))], text=["1", "1 2", "1 2 3 4", "1 2 3"])
+    sampler.restore(out, written)
+    assert out.text == ["1 9", "1 2", "1 2 3 4", "1 2 3 9"] and [len(t) for t in out.tokens] == [2, 2, 4, 4]
+    cut = [tunix.was_cut(t, SimpleNamespace(max_completion_length=4), sampler.text_ends) for t in out.tokens]
+    assert cut == [False, False, True, False]
