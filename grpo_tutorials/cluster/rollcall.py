@@ -56,7 +56,7 @@ def _lose(self, error: str, rank: int, text: str) -> None:
 
 Keeper.tell, Keeper.lose = _tell, _lose
 
-# %% ../../nbs/cluster/05a_rollcall.ipynb #fb1bfc00
+# %% ../../nbs/cluster/05a_rollcall.ipynb #59721591
 def _welcome(self) -> None:
     "Take connections until everybody is here."
     while not self.over:
@@ -73,6 +73,7 @@ def _listen(self, stream: socket.socket) -> None:
                 if rank is None:
                     rank = message["rank"]
                     self.people[rank] = Person(stream)
+                    if self.trouble: self.tell(self.trouble)      # it comes too late to hear of it otherwise
                 self.hear(rank, self.people[rank], message)
     with self.lock:
         if rank is not None and not self.people[rank].done:
