@@ -102,7 +102,7 @@ def test_advantages(scale):
 def test_masks_and_log_probabilities():
     jnp = pytest.importorskip("jax.numpy", reason="needs the [tunix] extra")
     rng = np.random.default_rng(0)
-    for rows, width, vocabulary in ((1, 1, 2), (3, 5, 7), (2, 6, 4)):
+    for rows, width, vocabulary in ((1, 1, 2), (3, 5, 7)):
         ids, logits = rng.integers(0, vocabulary, (rows, width + 2)), rng.normal(0, 30, (rows, width + 2, vocabulary))
         for eos in (1, [0, 1], (0,)):
             for how in (dict(), dict(pad_id=0), dict(mask_truncated=True)):
