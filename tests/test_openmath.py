@@ -292,3 +292,26 @@ def test_bad_data_is_one_line(tmp_path):
         with pytest.raises(error, match=why) as e: om.load("cpu", str(d))
         assert "\n" not in str(e.value)
     with pytest.raises(FileNotFoundError, match="no data folder"): om.load("cpu", str(tmp_path / "nowhere"))
+
+
+def test_the_checkpoint_is_a_base_model_as_the_recipe_finds_one():
+    from grpo_tutorials.core.chat import render_prompt
+    from grpo_tutorials.core.lint import lint
+    from grpo_tutorials.models import tiny
+    folder, task = tiny.checkpoint("openmath"), om.load("cpu")
+    c, made, scale = tiny.model_config(folder), tiny.verify(folder), om.SCALES["cpu"]
+    assert sum(f.stat().st_size for f in folder.iterdir()) < 3e6 and made["parameters"] < 1.1e6
+    assert (c["model_type"], c["num_key_value_heads"], c["vocab_size"] % 16, c["num_kv_shared_layers"]) == ("gemma4_text", 2, 0, 2) and c["hidden_size_per_layer_input"] > 0
+    assert not tiny.has_template(folder) and load_tokenizer(folder).eos_ids == (1,)
+    row = task.rows("test", 1, 0)[0]
+    with pytest.raises(ValueError, match="--chat-template"): render_prompt(row["prompt"], load_tokenizer(folder))
+    with pytest.raises(FileNotFoundError, match="it is a base model"): tiny.check_model(folder)
+    tok = load_tokenizer(folder, scale.chat_template)
+    assert len(tok) == c["vocab_size"] and len(tok.encode("<start_of_turn>")) == 7 and len(tok.encode("<|turn>")) == 1
+    assert max(len(encode_prompt(r["prompt"], tok)) for r in task.rows("test", 200, 0)) <= scale.max_prompt_length
+    longest = max(len(tok.encode(om.tagged(*way))) for p in om.problems()[:3000] for way in [(p.steps, p.answer), p.wrong] if way)
+    assert longest < scale.max_completion_length
+    found = {f.name: f.severity for f in lint(tok, None, "openmathinstruct2_rl")}
+    assert found["markers are tokens"] == found["the end stops"] == "warn" and "fail" not in found.values()
+    kinds = made["measured"]["kinds"]
+    assert made["measured"]["sampled"] > 0.3 and kinds["synthetic_function"]["greedy"] < 0.2 < kinds["synthetic_product"]["greedy"]
