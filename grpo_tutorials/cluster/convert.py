@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from .recipe import BASE_MODELS, check_gs
 
-# %% ../../nbs/cluster/04_convert.ipynb #80f52b53
+# %% ../../nbs/cluster/04_convert.ipynb #b7d92251
 MODULES = {"to-maxtext": "maxtext.checkpoint_conversion.to_maxtext", "to-huggingface": "maxtext.checkpoint_conversion.to_huggingface"}
 
 def given(argv: Sequence[str]) -> dict[str, str]:
@@ -25,6 +25,7 @@ def given(argv: Sequence[str]) -> dict[str, str]:
         elif re.fullmatch(r"--\w+", word) and rest and not rest[0].startswith("-") and "=" not in rest[0]: out[word[2:]] = rest.pop(0)
     return out
 
+# %% ../../nbs/cluster/04_convert.ipynb #05660db0
 def faults(argv: Sequence[str]) -> list[str]:
     "What would go wrong without an error, a line each."
     f, lines = given(argv), []
@@ -37,7 +38,7 @@ def faults(argv: Sequence[str]) -> list[str]:
     if "hf_access_token" in f: lines.append("hf_access_token stands in the command line, where others can read it: take it out and set HF_TOKEN in the environment")
     return lines
 
-# %% ../../nbs/cluster/04_convert.ipynb #85d0d6e0
+# %% ../../nbs/cluster/04_convert.ipynb #c498ded7
 def check_place(name: str, path: str) -> str:
     "A bucket's path, or a folder of this machine, without blanks."
     if not path.strip(): raise ValueError(f"{name} is empty: give a bucket's path, such as gs://my-bucket/gemma4-e4b, or a folder")
@@ -50,6 +51,7 @@ def checked(argv: list[str]) -> list[str]:
     if lines := faults(argv): raise ValueError("; ".join(lines))
     return argv
 
+# %% ../../nbs/cluster/04_convert.ipynb #594636f5
 def to_maxtext(
     out: str,                                # where the checkpoint goes; the job wants OUT/0/items
     model: str = "gemma4-e4b",
@@ -62,7 +64,7 @@ def to_maxtext(
                     "use_multimodal=False", "hardware=cpu", "skip_jax_distributed_system=True", "weight_dtype=bfloat16", f"--hf_model_path={hf_model_path or BASE_MODELS.get(model, '')}",
                     "--lazy_load_tensors=True", "--save_dtype=bfloat16", "--simulated_cpu_devices_count=16"])
 
-# %% ../../nbs/cluster/04_convert.ipynb #3103b883
+# %% ../../nbs/cluster/04_convert.ipynb #caeefb3a
 def to_huggingface(
     checkpoint: str,                         # of the job: BASE_OUTPUT_DIRECTORY/RUN_NAME/checkpoints/actor/STEP/model_params
     out: str,                                # where the Hugging Face folder goes

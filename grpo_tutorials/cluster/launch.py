@@ -113,13 +113,14 @@ class Job:
     @property
     def context(self) -> str: return f"gke_{self.project}_{self.location}_{self.cluster}"     # as `gcloud container clusters get-credentials` names it
 
-# %% ../../nbs/cluster/01_launch.ipynb #0ac55a27
+# %% ../../nbs/cluster/01_launch.ipynb #4ed14c42
 class Faults(ValueError):
     "Several things are wrong; `lines` names each."
     def __init__(self, lines: Sequence[str]):
         self.lines = list(lines)
         super().__init__("; ".join(self.lines))
 
+# %% ../../nbs/cluster/01_launch.ipynb #8fdf5089
 def read_job(
     env: Mapping[str, str],             # the seven variables and the optional ones
     templates: str = "maxtext",         # or "ours"
@@ -142,7 +143,7 @@ def read_job(
     if lines: raise Faults(lines)
     return Job(recipe, *(at[k] for k in ("PROJECT_ID", "CLUSTER_NAME", "ZONE", "DOCKER_IMAGE", "PATHWAYS_SERVER_IMAGE", "PATHWAYS_PROXY_SERVER_IMAGE", "GKE_NAMESPACE", "KUEUE_QUEUE", "PATHWAYS_HEAD_POOL", "HF_TOKEN_SECRET")))
 
-# %% ../../nbs/cluster/01_launch.ipynb #856b3806
+# %% ../../nbs/cluster/01_launch.ipynb #9dadba03
 class Step(NamedTuple):
     "One call of a program."
     argv: list[str]
@@ -157,7 +158,7 @@ def shell(argv: Sequence[str]) -> str:
     n = next((i for i, w in enumerate(words) if w.startswith("--") or "=" in w), 1)
     return " \\\n  ".join([" ".join(words[:n]), *words[n:]])
 
-# %% ../../nbs/cluster/01_launch.ipynb #a91765bb
+# %% ../../nbs/cluster/01_launch.ipynb #cfc7f705
 def by_gcluster(job: Job) -> list[Step]:
     "The reference's calls: point gcluster at the cluster, then submit."
     point = [Step(["gcluster", "job", "config", "set", k, v], f"gcluster could not be pointed at {k} {v}")
@@ -168,7 +169,7 @@ def by_gcluster(job: Job) -> list[Step]:
         f"--pathways-server-image={job.server_image}", f"--pathways-worker-image={job.server_image}", f"--pathways-proxy-server-image={job.proxy_image}",
         f"--pathways-proxy-args={' '.join(proxy_args(job.recipe))}", f"--command={command(job.recipe)}"], "gcluster did not take the job; its own words are above")]
 
-# %% ../../nbs/cluster/01_launch.ipynb #1b4542c2
+# %% ../../nbs/cluster/01_launch.ipynb #9fcc1daa
 def kubectl(job: Job, *words: str) -> list[str]:
     "A call of kubectl that means this cluster and namespace."
     return ["kubectl", f"--context={job.context}", f"--namespace={job.namespace}", *words]
@@ -185,12 +186,12 @@ def backend_named(name: str) -> str:
     if name not in BACKENDS: raise ValueError(f"unknown backend {name!r}: choose {' or '.join(BACKENDS)}")
     return name
 
-# %% ../../nbs/cluster/01_launch.ipynb #2c370501
+# %% ../../nbs/cluster/01_launch.ipynb #7ac6ee94
 def secret_command(job: Job) -> str:
     "How to make the secret, as a line of shell; the token is not in it."
     return """printf %s "$HF_TOKEN" | """ + shell(kubectl(job, "create", "secret", "generic", job.secret, "--from-file=HF_TOKEN=/dev/stdin"))
 
-# %% ../../nbs/cluster/01_launch.ipynb #7813ee2f
+# %% ../../nbs/cluster/01_launch.ipynb #24987ee4
 def image_steps(job: Job) -> list[Step]:
     "Build MaxText's image, ours on top of it, and push; to be called in a clone of this repository."
     if "@" in job.image: raise ValueError(f"DOCKER_IMAGE is {job.image!r}: a digest names an image that is already pushed; to build one give a tag")
@@ -200,7 +201,7 @@ def image_steps(job: Job) -> list[Step]:
             Step(["gcloud", "auth", "configure-docker", "--quiet", host], f"Docker cannot log in to {host}"),
             Step(["docker", "push", job.image], "the image was not pushed: you need the role Artifact Registry Writer")]
 
-# %% ../../nbs/cluster/01_launch.ipynb #25fafc04
+# %% ../../nbs/cluster/01_launch.ipynb #c594f94a
 PROGRAMS = {
     "gcluster": "install Cluster Toolkit, which brings it: https://cloud.google.com/cluster-toolkit/docs/setup/configure-environment",
     "kubectl": "gcloud components install kubectl gke-gcloud-auth-plugin",
@@ -212,7 +213,7 @@ def absent(backend: str, find: Callable[[str], str | None] = shutil.which) -> li
     "A line for each program that the backend needs and this machine lacks."
     return [f"{p} is not on the PATH: {PROGRAMS[p]}" for p in NEEDS[backend_named(backend)] if not find(p)]
 
-# %% ../../nbs/cluster/01_launch.ipynb #854f6f20
+# %% ../../nbs/cluster/01_launch.ipynb #8f466eb8
 LOGIN = Step(["gcloud", "auth", "print-access-token", "--quiet"], "nobody is logged in to Google Cloud: gcloud auth login", secret=True)
 
 def bucket_of(path: str) -> str: return "/".join(path.split("/")[:3])
@@ -230,7 +231,7 @@ def questions(job: Job, backend: str) -> list[Step]:
                   Step(kubectl(job, "get", "secret", job.secret, "--output=name"), f"there is no secret {job.secret} for the gated model: " + " ".join(secret_command(job).replace("\\\n", " ").split()))]
     return asked
 
-# %% ../../nbs/cluster/01_launch.ipynb #b7bdbaa6
+# %% ../../nbs/cluster/01_launch.ipynb #aa678963
 SECRETS = ("HF_TOKEN", "HF_AUTH_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 def call(
@@ -246,6 +247,7 @@ def call(
     except subprocess.TimeoutExpired: return 124
     except FileNotFoundError: return 127
 
+# %% ../../nbs/cluster/01_launch.ipynb #c9ecd411
 def ask(job: Job, backend: str, call: Callable[..., int] = call) -> list[str]:
     "A line for each question that a program answered with no."
     def no(step: Step) -> bool: return call(step, quiet=True, timeout=60) != 0
@@ -258,7 +260,7 @@ def ask(job: Job, backend: str, call: Callable[..., int] = call) -> list[str]:
             deaf = deaf or "get-contexts" in step.argv
     return lines
 
-# %% ../../nbs/cluster/01_launch.ipynb #4823d4d4
+# %% ../../nbs/cluster/01_launch.ipynb #b72d4d1a
 def preflight(
     job: Job,
     backend: str = "gcluster",
@@ -276,7 +278,7 @@ def submit(job: Job, backend: str = "gcluster", find: Callable[[str], str | None
         if (status := call(step)): return f"{step.otherwise} (exit status {status})"
     return None
 
-# %% ../../nbs/cluster/01_launch.ipynb #9777c48d
+# %% ../../nbs/cluster/01_launch.ipynb #20b5234d
 def status_steps(job: Job, backend: str) -> list[Step]:
     "What to call to see the state of a job."
     if backend_named(backend) == "gcluster": return [Step(["gcluster", "job", "list", f"--project={job.project}", f"--cluster={job.cluster}", f"--location={job.location}"], "gcluster could not list the jobs")]
@@ -289,7 +291,7 @@ def logs_steps(job: Job, backend: str) -> list[Step]:
         return [Step(["gcluster", "job", "logs", job.name, "--main-only=false", f"--project={job.project}", f"--cluster={job.cluster}", f"--location={job.location}"], "gcluster could not show the log")]
     return [Step(kubectl(job, "logs", "-f", "-l", f"jobset.sigs.k8s.io/jobset-name={job.name}", "--all-containers=true", "--max-log-requests=64", "--prefix"), "kubectl could not show the log")]
 
-# %% ../../nbs/cluster/01_launch.ipynb #4d5af8d7
+# %% ../../nbs/cluster/01_launch.ipynb #920a8aaf
 def console(job: Job) -> dict[str, str]:
     "Addresses of the job in the Cloud Console."
     query = "\n".join(['resource.type="k8s_container"', f'resource.labels.project_id="{job.project}"', f'resource.labels.location="{job.location}"',
@@ -297,7 +299,7 @@ def console(job: Job) -> dict[str, str]:
     return {"jobs": f"https://console.cloud.google.com/kubernetes/aiml/deployments/jobs?project={job.project}",
             "log": f"https://console.cloud.google.com/logs/query;query={quote(query, safe='')}?project={job.project}"}
 
-# %% ../../nbs/cluster/01_launch.ipynb #f419e46c
+# %% ../../nbs/cluster/01_launch.ipynb #92b34c40
 class Health(NamedTuple):
     "One thing about the cluster."
     what: str
@@ -306,6 +308,7 @@ class Health(NamedTuple):
 
 CONTROLLERS = (("Kueue", "kueue-system", "kueue-controller-manager"), ("JobSet", "jobset-system", "jobset-controller-manager"))
 
+# %% ../../nbs/cluster/01_launch.ipynb #bb76c2b5
 def hear(argv: Sequence[str]) -> tuple[int, str]:
     "Exit status and output of a question; what it says on stderr where it fails."
     env = {k: v for k, v in os.environ.items() if k not in SECRETS}
@@ -314,6 +317,7 @@ def hear(argv: Sequence[str]) -> tuple[int, str]:
     except subprocess.TimeoutExpired: return 124, "no answer in 60 seconds"
     return done.returncode, done.stdout if done.returncode == 0 else (done.stderr.strip().splitlines() or ["no answer"])[-1]
 
+# %% ../../nbs/cluster/01_launch.ipynb #86b1c7d5
 def health(job: Job, hear: Callable[[Sequence[str]], tuple[int, str]] = hear) -> list[Health]:
     "Kueue's and JobSet's controllers, and the queue of this job."
     found = []
@@ -322,5 +326,6 @@ def health(job: Job, hear: Callable[[Sequence[str]], tuple[int, str]] = hear) ->
         up = status == 0 and said.strip().isdigit() and int(said) > 0
         found.append(Health(what, up, f"{said.strip()} of its controllers available" if up else said.strip() if status else f"{space}/{name} has no replica available"))
     status, said = hear(kubectl(job, "get", "localqueues.kueue.x-k8s.io", job.queue, "--output=jsonpath={.status.conditions[?(@.type=='Active')].status}"))
-    found.append(Health(f"queue {job.queue}", status == 0 and said.strip() == "True", "takes work" if status == 0 and said.strip() == "True" else said.strip() if status else "exists, and is not active: its ClusterQueue lacks a flavor or is stopped"))
-    return found
+    takes = status == 0 and said.strip() == "True"
+    why = "takes work" if takes else said.strip() if status else "exists, and is not active: its ClusterQueue lacks a flavor or is stopped"
+    return [*found, Health(f"queue {job.queue}", takes, why)]

@@ -21,7 +21,7 @@ from ..core.evaluate import wilson
 from ..core.runs import Reading, Run, dumps, write
 from ..core.scale import need
 
-# %% ../../nbs/cluster/03_monitor.ipynb #2751dca7
+# %% ../../nbs/cluster/03_monitor.ipynb #82f6fcab
 @contextmanager
 def at_hand(
     folder: str | Path,       # of this machine, or with a protocol: gs://bucket/run/tensorboard
@@ -40,6 +40,7 @@ def at_hand(
             fs.get_file(name, str(Path(temp)/f"{Path(name).name}.{i}"))
         yield Path(temp)
 
+# %% ../../nbs/cluster/03_monitor.ipynb #cedb0762
 def event_files(folder: Path) -> list[Path]:
     "Event files, the oldest first: the second of their start stands in the name."
     started = lambda p: int(m[1]) if (m := re.search(r"tfevents\.(\d+)", p.name)) else 0
@@ -47,7 +48,7 @@ def event_files(folder: Path) -> list[Path]:
     if not files: raise FileNotFoundError(f"{folder} has no event files (*tfevents*): the job writes the first ones after its first steps")
     return files
 
-# %% ../../nbs/cluster/03_monitor.ipynb #84466d17
+# %% ../../nbs/cluster/03_monitor.ipynb #025b4a5b
 BEFORE_UPDATE = ("rewards", "completions", "generation", "global", "score")     # groups whose first step is 0
 OWNERS = ("global", "actor", "critic", "perf")                                  # groups that are not part of a metric's name
 
@@ -61,7 +62,7 @@ def metric_of(
     parts = [p for i, p in enumerate(parts) if not (i < 2 and p == "train")]
     return "/".join(parts[1:] if len(parts) > 1 and parts[0] in OWNERS else parts), shift
 
-# %% ../../nbs/cluster/03_monitor.ipynb #cdbea1b2
+# %% ../../nbs/cluster/03_monitor.ipynb #9df2dbe2
 def scalars(file: Path) -> Iterator[tuple[str, int, float]]:
     "Tag, step and value of every number in an event file; a half-written end is left out."
     loader = need("tensorboard.backend.event_processing.event_file_loader", "pod")
@@ -70,6 +71,7 @@ def scalars(file: Path) -> Iterator[tuple[str, int, float]]:
         for v in event.summary.value:
             if v.HasField("tensor") and not v.tensor.tensor_shape.dim and not v.tensor.string_val: yield v.tag, int(event.step), float(to_array(v.tensor))
 
+# %% ../../nbs/cluster/03_monitor.ipynb #ad76d088
 def read_events(
     folder: str | Path,                    # local, or gs://
 ) -> dict[str, dict[int, float]]:          # metric -> {updates done: value}
@@ -85,7 +87,7 @@ def read_events(
                 found[name] = {s: v for s, v in found.get(name, {}).items() if s < min(values)} | values
     return found
 
-# %% ../../nbs/cluster/03_monitor.ipynb #63f8468a
+# %% ../../nbs/cluster/03_monitor.ipynb #7908d114
 class Column(NamedTuple):
     "One key of metrics.jsonl, and where it comes from."
     key: str
@@ -105,13 +107,14 @@ COLUMNS = (
 WATCHED = ("rewards/mean", "rewards/score/mean", "score/mean", "rollout_time", "mean/rollout_time", "completions/mean_length", "actor_dequeue_time", "step_time_sec", "global_step_time", "weight_sync_time")
 NO_FUNCTION = ("sum", "mean", "min", "max", "score")      # under rewards/, and not the name of a reward function
 
+# %% ../../nbs/cluster/03_monitor.ipynb #c7e61b30
 def key_of(name: str) -> str | None:
     "Where a metric of Tunix goes that has no column: reward functions under rewards/, the times and means to watch under tunix/."
     group, _, rest = name.partition("/")
     if group == "rewards" and rest.split("/")[0] not in NO_FUNCTION: return name
     return "tunix/" + name.removeprefix("mean/").replace("/", "_") if name in WATCHED else None
 
-# %% ../../nbs/cluster/03_monitor.ipynb #29136b7a
+# %% ../../nbs/cluster/03_monitor.ipynb #e0625ab9
 def lines(
     events: Mapping[str, Mapping[int, float]],      # of read_events
 ) -> list[dict[str, Any]]:                          # one a step, in order
@@ -121,7 +124,7 @@ def lines(
     steps = sorted({s for v in by_key.values() for s in v if s >= 1})
     return [dict(step=s) | {k: v[s] for k, v in by_key.items() if s in v} for s in steps]
 
-# %% ../../nbs/cluster/03_monitor.ipynb #888cbee5
+# %% ../../nbs/cluster/03_monitor.ipynb #5119d5d2
 EVALUATION = re.compile(r"(?P<when>Pre|Post) RL Training: corr=(?P<corr>\d+), total=(?P<total>\d+), accuracy=(?P<acc>[\d.]+)%, partial_accuracy=[\d.]+%, format_accuracy=(?P<form>[\d.]+)%")
 
 def evaluations(
@@ -135,7 +138,7 @@ def evaluations(
         out["before" if m["when"] == "Pre" else "after"] = dict(n=n, accuracy=k / n, ci95=list(wilson(k, n)), greedy=k / n, sampled=None, strict=k / n, lenient=None, format=float(m["form"]) / 100, headline="greedy")
     return out
 
-# %% ../../nbs/cluster/03_monitor.ipynb #769613e5
+# %% ../../nbs/cluster/03_monitor.ipynb #d71f7d7b
 def settings(flags: Mapping[str, Any]) -> dict[str, Any]:
     "config.json of a job: the numbers of a Scale, by the flags of the recipe."
     f = flags
@@ -145,7 +148,7 @@ def settings(flags: Mapping[str, Any]) -> dict[str, Any]:
         learning_rate=f["learning_rate"], beta=f["rl.grpo_beta"], epsilon=f["rl.grpo_epsilon"], temperature=f["decode_sampling_temperature"], top_k=f["decode_sampling_top_k"],
         top_p=f["decode_sampling_nucleus_p"], max_grad_norm=f["gradient_clipping_threshold"], save_steps=f["checkpoint_period"], dtype="bfloat16"))
 
-# %% ../../nbs/cluster/03_monitor.ipynb #ffb45eca
+# %% ../../nbs/cluster/03_monitor.ipynb #17e5989c
 def collect(
     folder: str | Path,             # with the event files: local, or gs://
     out: str | Path,                # the run folder to write
@@ -171,7 +174,7 @@ def collect(
             report.write_report(run)
     return Reading.read(out)
 
-# %% ../../nbs/cluster/03_monitor.ipynb #addb402c
+# %% ../../nbs/cluster/03_monitor.ipynb #8c1eb51f
 SHOWN = (("reward", "score/mean"), ("tunix/rewards_mean", "rewards/mean"), ("completion_length", "completions/mean_length"), ("tunix/rollout_time", "rollout_time"),
          ("tunix/actor_dequeue_time", "actor_dequeue_time"), ("step_seconds", "step_time_sec"))
 

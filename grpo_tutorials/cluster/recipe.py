@@ -184,12 +184,13 @@ FURTHER = {
 }
 KNOWN = {f.name: f.value for f in FLAGS} | FURTHER
 
-# %% ../../nbs/cluster/00_recipe.ipynb #3b52b94c
+# %% ../../nbs/cluster/00_recipe.ipynb #f9a63e96
 def nearest(name: str, known: Iterable[str]) -> str:
     "Half a sentence: the name that was meant, if one is near."
     found = difflib.get_close_matches(name, list(known), 1, .7)
     return f"did you mean {found[0]}?" if found else f"choose from {', '.join(sorted(known)[:4])}, ..."
 
+# %% ../../nbs/cluster/00_recipe.ipynb #032f813c
 def typed(
     name: str,        # of a flag
     value: Any,       # of the flag's type, or text from a command line
@@ -208,7 +209,7 @@ def typed(
         return read
     except (ValueError, KeyError): raise ValueError(f"{name} is {value!r}: give {dict(int='a whole number', float='a number', bool='True or False', dict='a JSON object', str='text')[kind.__name__]}") from None
 
-# %% ../../nbs/cluster/00_recipe.ipynb #bcc0af52
+# %% ../../nbs/cluster/00_recipe.ipynb #2b679508
 @dataclass(frozen=True)
 class Recipe:
     "Every number of the job: flags, variables, compiler flags and the slice."
@@ -234,7 +235,7 @@ class Recipe:
         "A copy with some flags changed or added."
         return replace(self, flags={**self.flags, **flags})
 
-# %% ../../nbs/cluster/00_recipe.ipynb #17cbcda9
+# %% ../../nbs/cluster/00_recipe.ipynb #e8c4794b
 IN_IMAGE = "/opt/grpo_tutorials/chat_templates"     # where scripts/image/Dockerfile puts ours
 TEMPLATES = {
     "maxtext": {},
@@ -254,7 +255,7 @@ def gemma4_e4b(
     rows = lambda settings: {s.name: s.value for s in settings}
     return Recipe(rows(FLAGS), rows(VARIABLES), rows(XLA)).change(**own, **TEMPLATES[templates]).change(**flags)
 
-# %% ../../nbs/cluster/00_recipe.ipynb #fc5e3ccd
+# %% ../../nbs/cluster/00_recipe.ipynb #51609e57
 def spelled(name: str, value: Value) -> str:
     "A value as text: as the reference spells it, while it has the reference's value."
     row = next((f for f in FLAGS if f.name == name), None)
@@ -269,6 +270,7 @@ def flag_args(recipe: Recipe) -> list[str]:
     "The flags as arguments, `name=value`."
     return [f"{k}={spelled(k, v)}" for k, v in recipe.flags.items()]
 
+# %% ../../nbs/cluster/00_recipe.ipynb #82ca3a79
 def proxy_args(recipe: Recipe) -> list[str]:
     "The XLA flags as arguments of the Pathways proxy."
     return [f"--{k}={v}" for k, v in recipe.xla.items()]
@@ -278,7 +280,7 @@ def command(recipe: Recipe) -> str:
     return " ".join([*(f"{k}={quoted(v)}" for k, v in recipe.variables.items()), "python3 -m maxtext.trainers.post_train.rl.train_rl",
                      *(f"{k}={quoted(spelled(k, v))}" for k, v in recipe.flags.items())])
 
-# %% ../../nbs/cluster/00_recipe.ipynb #d517b06b
+# %% ../../nbs/cluster/00_recipe.ipynb #90f8ffb0
 FAMILIES = {"ct6e": ("v6e", ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"))}
 
 @dataclass(frozen=True)
@@ -297,7 +299,7 @@ class Layout:
         return (f"{self.chips} chips on {self.hosts} hosts: trainer {self.trainer} (fsdp {self.fsdp} x tp {self.tp}), "
                 f"sampler {self.sampler} (dp {dp} x tp {tp}{f' x ep {ep}' if ep > 1 else ''})")
 
-# %% ../../nbs/cluster/00_recipe.ipynb #c9881821
+# %% ../../nbs/cluster/00_recipe.ipynb #03139950
 def slice_of(recipe: Recipe) -> tuple[int, int]:
     "Chips and hosts of the slice; a topology that is none raises."
     family = recipe.compute_type.split("-")[0]
@@ -310,6 +312,7 @@ def slice_of(recipe: Recipe) -> tuple[int, int]:
     if chips % per_host: raise ValueError(f"TOPOLOGY {recipe.topology} is {chips} chips, which hosts of {per_host} do not divide")
     return chips, chips // per_host
 
+# %% ../../nbs/cluster/00_recipe.ipynb #b29bc835
 def layout(recipe: Recipe) -> Layout:
     "How the slice is split; a split that does not come out even raises in one line."
     chips, hosts = slice_of(recipe)
@@ -324,7 +327,7 @@ def layout(recipe: Recipe) -> Layout:
         raise ValueError(f"rollout dp x tp x ep is {' x '.join(map(str, rollout))} = {math.prod(rollout)}, but the sampler has {parts[1]} chips")
     return Layout(chips, hosts, *parts, parts[0] // tp, tp, tuple(rollout))
 
-# %% ../../nbs/cluster/00_recipe.ipynb #b6a101d3
+# %% ../../nbs/cluster/00_recipe.ipynb #c1fffa88
 def head_label(name: str) -> str:
     "The label of a Pathways job's first pod."
     return f"{name}-pathways-head-0-0.{name}"
@@ -337,7 +340,7 @@ def check_run_name(name: str) -> str:
         raise ValueError(f"RUN_NAME is {name!r}, {len(name)} characters: at most 22, or the pod's label {head_label(name)} has {n} bytes where Kubernetes allows 63")
     return name
 
-# %% ../../nbs/cluster/00_recipe.ipynb #a0b9f1c5
+# %% ../../nbs/cluster/00_recipe.ipynb #65e757e2
 def check_gs(
     name: str,           # of the variable, for the error
     path: str,
@@ -360,7 +363,7 @@ def check_location(name: str, place: str) -> str:
         raise ValueError(f"{name} is {place!r}: give the zone or region of the cluster, such as us-east5-b or us-east5")
     return place
 
-# %% ../../nbs/cluster/00_recipe.ipynb #f5a920b6
+# %% ../../nbs/cluster/00_recipe.ipynb #5fedd7e5
 def check_image(
     name: str,      # of the variable, for the error
     ref: str,       # HOST/PATH:TAG, or HOST/PATH@sha256:DIGEST
@@ -374,11 +377,11 @@ def check_image(
     if m["host"].endswith("-docker.pkg.dev") and m["path"].count("/") < 2: raise ValueError(f"{name} is {ref!r}: Artifact Registry wants PROJECT/REPOSITORY/IMAGE after the host, {mend}")
     return ref
 
-# %% ../../nbs/cluster/00_recipe.ipynb #0998ae9b
+# %% ../../nbs/cluster/00_recipe.ipynb #3e31b46c
 SERVER_IMAGE = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/server@sha256:d03068b39a8a2fab0621086ccb7c9445ce17ad34f1520159ca4ecd395346a162"
 PROXY_IMAGE = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server@sha256:6342a3cae2818d2f887d396e9ae4156b3316f79fef186d71ff16d535b44e1724"
 
-# %% ../../nbs/cluster/00_recipe.ipynb #0185634b
+# %% ../../nbs/cluster/00_recipe.ipynb #88447ef4
 AT_LEAST = {
     "rl.num_generations": (2, "GRPO compares siblings, and an only child has none"), "rl.num_iterations": (1, "each batch is used at least once"),
     "checkpoint_period": (1, "a checkpoint every 0 steps is none"), "max_num_checkpoints_to_keep": (1, "the last checkpoint must stay"),
@@ -392,7 +395,7 @@ ABOVE = {"learning_rate": 0, "decode_sampling_temperature": 0, "gradient_clippin
          "train_fraction": 0, "adam_b1": 0, "adam_b2": 0}
 AT_MOST = {"decode_sampling_nucleus_p": 1, "hbm_utilization_vllm": 1, "rl.grpo_epsilon": 1, "train_fraction": 1, "learning_rate": 0.1, "adam_b1": 1, "adam_b2": 1}
 
-# %% ../../nbs/cluster/00_recipe.ipynb #b18858ef
+# %% ../../nbs/cluster/00_recipe.ipynb #1f77caf8
 CHOICES = {
     "model_name": ("gemma4-e4b", "gemma4-e2b"), "tokenizer_type": ("huggingface",), "attention": ("flash", "dot_product", "autoselected"),
     "remat_policy": ("full", "minimal", "save_dot_with_context_except_mlp", "save_dot_except_mlpwi", "save_dot_except_mlp", "save_qkv_proj",
@@ -405,7 +408,7 @@ CHOICES = {
 SPLITS = {"nvidia/OpenMathInstruct-2": ("train", "train_1M", "train_2M", "train_5M"), "openai/gsm8k": ("train", "test")}
 BASE_MODELS = {"gemma4-e4b": "google/gemma-4-E4B", "gemma4-e2b": "google/gemma-4-E2B"}
 
-# %% ../../nbs/cluster/00_recipe.ipynb #553efcf8
+# %% ../../nbs/cluster/00_recipe.ipynb #8e42fe75
 def limits(f: Mapping[str, Value]) -> Iterator[str]:
     "Each number by itself."
     for name, (low, why) in AT_LEAST.items():
@@ -419,7 +422,7 @@ def limits(f: Mapping[str, Value]) -> Iterator[str]:
     for name, value in f.items():
         if isinstance(value, float) and not math.isfinite(value): yield f"{name} is {value}: give a finite number"
 
-# %% ../../nbs/cluster/00_recipe.ipynb #748b627b
+# %% ../../nbs/cluster/00_recipe.ipynb #a1c10970
 def lengths(f: Mapping[str, Value]) -> Iterator[str]:
     "Sequences, tiles and parts of a batch, against one another."
     prompt, total = f["max_prefill_predict_length"], f["max_target_length"]
@@ -434,16 +437,17 @@ def lengths(f: Mapping[str, Value]) -> Iterator[str]:
     for part in ("train_micro_batch_size", "rollout_micro_batch_size"):
         if f[part] != -1 and (f[part] < 1 or f["batch_size"] % f[part]): yield f"{part} is {f[part]}: it must divide batch_size, {f['batch_size']} (or be -1: all at once)"
 
-# %% ../../nbs/cluster/00_recipe.ipynb #42acdd6c
+# %% ../../nbs/cluster/00_recipe.ipynb #97a8ad96
 def schedule(f: Mapping[str, Value]) -> Iterator[str]:
     "Steps against checkpoints, evaluations and the learning rate."
     steps = int(f["num_batches"] * f["rl.num_iterations"] * f.get("train_fraction", 1) * f.get("num_epoch", 1))
     if not f["enable_checkpointing"]: yield "enable_checkpointing is False: a job that is stopped would begin from nothing, and there would be nothing to convert; set it to True"
     elif f["checkpoint_period"] > steps > 0: yield f"checkpoint_period is {f['checkpoint_period']}: the run ends after {steps} steps, before the first checkpoint"
     if f["learning_rate_schedule_steps"] not in (-1, steps) and not f["learning_rate_schedule_steps"] > 0: yield f"learning_rate_schedule_steps is {f['learning_rate_schedule_steps']}: give the number of steps, or -1 for all of them"
-    if 0 < f["learning_rate_schedule_steps"] < steps: yield f"learning_rate_schedule_steps is {f['learning_rate_schedule_steps']}: the last {steps - f['learning_rate_schedule_steps']} of {steps} steps would learn at the schedule's end; give {steps}, or -1"
+    if 0 < f["learning_rate_schedule_steps"] < steps:
+        yield f"learning_rate_schedule_steps is {f['learning_rate_schedule_steps']}: the last {steps - f['learning_rate_schedule_steps']} of {steps} steps would learn at the schedule's end; give {steps}, or -1"
 
-# %% ../../nbs/cluster/00_recipe.ipynb #f0ba3d9a
+# %% ../../nbs/cluster/00_recipe.ipynb #4d4c2ea7
 def model(f: Mapping[str, Value]) -> Iterator[str]:
     "Flags that must speak of the same model."
     name, base = f["model_name"], BASE_MODELS.get(f["model_name"])
@@ -460,20 +464,22 @@ def model(f: Mapping[str, Value]) -> Iterator[str]:
             if told.get(k) != f[k]: yield f"vllm_additional_config says {k} is {told.get(k)!r}, the flag says {f[k]!r}: the sampler must compute what is trained"
     if f["vllm_hf_overrides"].get("architectures") != ["MaxTextForCausalLM"]: yield "vllm_hf_overrides must name the architecture MaxTextForCausalLM, or the weights that are sent do not fit"
 
-# %% ../../nbs/cluster/00_recipe.ipynb #53930ab1
+# %% ../../nbs/cluster/00_recipe.ipynb #d9a37a51
 def data(f: Mapping[str, Value]) -> Iterator[str]:
     "The data set's splits and files."
     train, held_out = f["dataset_name"], f["eval_dataset_name"]
     if train in SPLITS and f["train_split"] not in SPLITS[train]: yield f"train_split is {f['train_split']!r}: {train} has {', '.join(SPLITS[train])}"
     own = held_out == train and held_out != "openai/gsm8k"        # 5% of the training split are held out, and eval_split is not read
     splits = ("test",) if own else SPLITS.get(held_out, ())
-    if splits and f["eval_split"] not in splits: yield f"eval_split is {f['eval_split']!r}: " + (f"{held_out} has no split to evaluate on, 5% of the training split are held out and called test" if own else f"{held_out} has {', '.join(splits)}")
+    if splits and f["eval_split"] not in splits:
+        why = f"{held_out} has no split to evaluate on, 5% of the training split are held out and called test" if own else f"{held_out} has {', '.join(splits)}"
+        yield f"eval_split is {f['eval_split']!r}: {why}"
     files = f["hf_train_files"]
     if files and not files.startswith(("hf://", "gs://", "/")): yield f"hf_train_files is {files!r}: give files on the hub (hf://datasets/...), in a bucket (gs://...) or in the image"
     elif files.startswith("hf://") and (f"datasets/{train}/" not in files): yield f"hf_train_files is {files!r}: these are not files of {train}"
     elif "OpenMathInstruct-2" in files and f["train_split"] != "train" and f"/{f['train_split']}-" not in files: yield f"hf_train_files is {files!r}: these are not the files of {f['train_split']}"
 
-# %% ../../nbs/cluster/00_recipe.ipynb #749a618c
+# %% ../../nbs/cluster/00_recipe.ipynb #071c133d
 def plumbing(recipe: Recipe) -> Iterator[str]:
     "Variables and compiler flags against what Pathways needs."
     v, x = recipe.variables, recipe.xla
@@ -481,26 +487,29 @@ def plumbing(recipe: Recipe) -> Iterator[str]:
     if missing := [s.name for s in XLA if s.name not in x]: yield f"the XLA flag {missing[0]} is missing"
     if "proxy" not in v.get("JAX_PLATFORMS", "proxy").split(","): yield f"JAX_PLATFORMS is {v['JAX_PLATFORMS']!r}: without proxy in it, JAX waits for chips that this pod does not have"
     if not re.fullmatch(r"grpc://127\.0\.0\.1:29000", v.get("JAX_BACKEND_TARGET", "grpc://127.0.0.1:29000")): yield f"JAX_BACKEND_TARGET is {v['JAX_BACKEND_TARGET']!r}: the proxy is a sidecar at grpc://127.0.0.1:29000"
-    if recipe.num_slices != 1 or v.get("NUM_SLICES", "1") != "1" or any(recipe.flags.get(k, -1) != -1 for k in ("num_trainer_slices", "num_samplers_slices")): yield "num_slices: this recipe splits one slice into trainer and sampler; leave it and NUM_SLICES at 1, and num_trainer_slices and num_samplers_slices at -1"
+    if recipe.num_slices != 1 or v.get("NUM_SLICES", "1") != "1" or any(recipe.flags.get(k, -1) != -1 for k in ("num_trainer_slices", "num_samplers_slices")):
+        yield "num_slices: this recipe splits one slice into trainer and sampler; leave it and NUM_SLICES at 1, and num_trainer_slices and num_samplers_slices at -1"
     for k, text in [*v.items(), *x.items()]:
         if not re.fullmatch(r"[\w./:,+-]+", text, re.A): yield f"{k} is {text!r}: no spaces, quotes or signs of the shell"
     if recipe.restarts < 0: yield f"restarts is {recipe.restarts}: give 0 or more"
     if recipe.priority not in ("very-low", "low", "medium", "high", "very-high"): yield f"priority is {recipe.priority!r}: choose very-low, low, medium, high or very-high"
 
-# %% ../../nbs/cluster/00_recipe.ipynb #9be8cfbc
+# %% ../../nbs/cluster/00_recipe.ipynb #fcb27d7c
 def spread(recipe: Recipe, places: Layout) -> Iterator[str]:
     "The rows of a backward pass over the trainer's chips."
     f = recipe.flags
     questions = f["batch_size"] if f["train_micro_batch_size"] == -1 else f["train_micro_batch_size"]
     if (rows := questions * f["rl.num_generations"]) > 0 and rows % places.fsdp:
         need = places.fsdp // math.gcd(places.fsdp, f["rl.num_generations"])
-        yield f"train_micro_batch_size x rl.num_generations is {questions} x {f['rl.num_generations']} = {rows} rows, which {places.fsdp} chips (fsdp) do not divide: each would compute all of them, without an error; give train_micro_batch_size={need}"
+        yield (f"train_micro_batch_size x rl.num_generations is {questions} x {f['rl.num_generations']} = {rows} rows, which {places.fsdp} chips (fsdp) do not divide: "
+               f"each would compute all of them, without an error; give train_micro_batch_size={need}")
 
-# %% ../../nbs/cluster/00_recipe.ipynb #bdd0a3bb
+# %% ../../nbs/cluster/00_recipe.ipynb #f2213055
 def missing(recipe: Recipe) -> list[str]:
     "Flags of the reference that a recipe does not have: MaxText would fill in another default."
     return [f"{f.name} is missing: MaxText's default is not the recipe's {spelled(f.name, f.value)}" for f in FLAGS if f.name not in recipe.flags]
 
+# %% ../../nbs/cluster/00_recipe.ipynb #b0dd082d
 def problems(
     recipe: Recipe,
     places: bool = True,     # the run's name and the bucket's paths too
@@ -518,6 +527,7 @@ def problems(
         except ValueError as e: found.append(str(e))
     return found
 
+# %% ../../nbs/cluster/00_recipe.ipynb #40c0618a
 def validate(recipe: Recipe, places: bool = True) -> Recipe:
     "The recipe, if nothing is wrong with it; else one error with every problem."
     if found := problems(recipe, places): raise ValueError("; ".join(found))
