@@ -35,7 +35,7 @@ from tunix.sft import metrics_logger
 from ..core.chat import Tokenizer, load_tokenizer, render_prompt
 from ..core.grpo import group_advantages
 from ..core.runs import Run, due
-from ..core.training import Judge, evaluation, fitting_rows, step_metrics, training_rows
+from ..core.training import Judge, check_start, evaluation, fitting_rows, step_metrics, training_rows
 from ..models import gemma4
 from ..models.lora import AdapterStats, check_adapter, from_peft, load_qwix, qwix_factors, read_header, to_peft, write_tensors
 from ..models.tiny import check_model, checkpoint, model_config, weight_files, whole_folder
@@ -654,7 +654,7 @@ def train(
     run: Run,                   # an open run folder
     seed: int = 0,              # of the adapter, the order of the rows and the rollouts
     resume: bool = False,       # go on from the newest whole checkpoint
-    force: bool = False,        # go on where preflight would stop for want of an accelerator
+    force: bool = False,        # go on where preflight or the look at the start would stop
 ) -> dict[str, Any]:            # the summary
     "Train `task` with Tunix's GRPO and LoRA; everything worth keeping is in the run folder."
     if run.finished: return run.summary
@@ -674,6 +674,7 @@ def train(
     start = saved[0] if saved else 0
     run.trim(start)
     before = evaluation("before", task, held, ask, run, seed, 0, ask.truncated)
+    if not force and not start: check_start(task, scale, ask, before, rows or held, seed)
     ask.truncated()
     learner = make_learner(policy, base, tokenizer, scale, mesh, run, Judge(task.rewards, rows), seed, start, sampler)
     cluster = learner.rl_cluster
