@@ -8,6 +8,9 @@ import pytest
 from grpo_tutorials.cluster.convert import MODULES, faults, given, to_huggingface, to_maxtext
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")      # MaxText's own
+
+
 def source(module: str) -> str:
     try: return Path(distribution("maxtext").locate_file(module.replace(".", "/") + ".py")).read_text()
     except PackageNotFoundError: pytest.fail("the maxtext wheel is not installed: scripts/setup all")

@@ -12,6 +12,7 @@ import pytest
 from grpo_tutorials.cluster.recipe import (AT_LEAST, AT_MOST, CHOICES, FLAGS, FURTHER, KNOWN, TEMPLATES, VARIABLES, XLA, check_gs, check_image, check_location, check_run_name, command,
                                            flag_args, gemma4_e4b, head_label, layout, problems, proxy_args, typed, validate)
 
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")      # MaxText's own
 SCRIPT = "maxtext/trainers/post_train/rl/scripts/run_gemma4_e4b_rl.sh"
 PLACES = ("rl-test", "gs://example-bucket/runs", "gs://example-bucket/gemma4-e4b/0/items")
 
