@@ -61,7 +61,7 @@ print("ya29.secret" if "print-access-token" in line else "1" if "deployment" in 
             r = CliRunner(env={**gone, "PATH": self.path, **env}).invoke(app, ["tpu", *args])
             if r.exception and not isinstance(r.exception, SystemExit): raise r.exception
             return SimpleNamespace(returncode=r.exit_code, stdout=r.stdout, stderr=r.stderr)
-        def door(self, *args, **env): return subprocess.run(["bash", str(DOOR), *args], env={**CLEAN, "PATH": self.path, **env}, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+        def door(self, *args, **env): return subprocess.run(["bash", str(DOOR), *args], env={**CLEAN, "PATH": self.path, "VIRTUAL_ENV": sys.prefix, **env}, capture_output=True, text=True, cwd=tmp_path, timeout=120)
     return Cloud()
 
 
