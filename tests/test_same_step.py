@@ -22,11 +22,9 @@ def page():
     return names
 
 
-CASES = {
-    "first step, tokens averaged": (dict(loss_type="bnpo"), False),
-    "later step, constant divisor": (dict(loss_type="dr_grpo"), True),
-    "another temperature, wider upwards": (dict(temperature=0.7, epsilon=0.1, epsilon_high=0.3), True),
-    "no reference": (dict(beta=0.0), True),
+CASES = {      # the page itself: a later step, `grpo`
+    "first step, tokens averaged, another temperature": (dict(loss_type="bnpo", temperature=0.7), False),
+    "later step, constant divisor, wider upwards, no reference": (dict(loss_type="dr_grpo", epsilon=0.1, epsilon_high=0.3, beta=0.0), True),
 }
 
 
