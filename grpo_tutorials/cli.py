@@ -1,4 +1,4 @@
-"""Everything here, one line away: `grpo-tutorials run`, `eval`, `grade`, `template`, `doctor`, `tiny`
+"""Everything here, one line away: `grpo-tutorials run`, `eval`, `grade`, `template`, `doctor`, `play`, `tpu`, `tiny`
 
 Docs: https://grpo-tutorials.github.io/grpo_tutorials/cli.html.md"""
 
@@ -9,16 +9,17 @@ __all__ = ['PROGRAM', 'app', 'NUMBERS', 'Task', 'EngineName', 'ScaleName', 'Data
            'boxes', 'tinies', 'tpus', 'BackendName', 'TemplatesName', 'Changes', 'Example', 'Stopped', 'explain',
            'usage', 'let_go', 'Commands', 'root', 'main', 'numbers_of_scale', 'console', 'grid', 'say', 'newest_reward',
            'Watch', 'bar_columns', 'Bars', 'watching', 'share', 'span', 'points', 'outcome_rows', 'kind_rows',
-           'show_outcome', 'introduce', 'run_folder', 'how_to_go_on', 'forget_empty', 'finished', 'train_in',
-           'run_command', 'evaluation_rows', 'folder_of', 'eval_command', 'read_row', 'grade_row', 'grade_lines',
-           'grade_command', 'read_messages', 'conversation', 'tokenizer_of', 'templates_root', 'render_command',
-           'lint_command', 'show_findings', 'newest_run', 'doctor_command', 'read_program', 'play_command',
-           'boxes_root', 'check_command', 'data_command', 'tinies_root', 'build_command', 'tpus_root', 'refuse_all',
-           'pod_job', 'job_rows', 'tpu_check', 'tpu_render', 'tpu_submit', 'look', 'tpu_status', 'tpu_logs',
-           'metrics_source', 'tpu_metrics', 'tpu_convert']
+           'count_lines', 'show_outcome', 'introduce', 'run_folder', 'how_to_go_on', 'forget_empty', 'finished',
+           'train_in', 'run_command', 'evaluation_rows', 'folder_of', 'eval_command', 'read_row', 'grade_row',
+           'grade_lines', 'grade_command', 'read_messages', 'conversation', 'tokenizer_of', 'templates_root',
+           'render_command', 'lint_command', 'show_findings', 'newest_run', 'doctor_command', 'read_program',
+           'play_command', 'boxes_root', 'check_command', 'data_command', 'tinies_root', 'build_command', 'tpus_root',
+           'refuse_all', 'pod_job', 'job_rows', 'tpu_check', 'tpu_render', 'tpu_submit', 'look', 'tpu_status',
+           'tpu_logs', 'metrics_source', 'tpu_metrics', 'tpu_convert', 'on_a_slice', 'slice_rows', 'in_processes',
+           'failing', 'tpu_simulate']
 
 # %% ../nbs/cli.ipynb #3c805044
-import errno, inspect, json, os, shlex, shutil, signal, sys, threading, time
+import errno, inspect, json, math, os, shlex, shutil, signal, sys, threading, time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from importlib.metadata import version
@@ -305,9 +306,9 @@ def outcome_rows(
     wide: bool = True,               # with the intervals
 ) -> list[tuple[str, ...]]:          # name, before, after, gain in points
     "The lines of the before/after table."
-    from grpo_tutorials.core.evaluate import table
+    from grpo_tutorials.core.evaluate import gain_shown, table
     side = lambda r, k: share(r[k]) + (span(r[f"{k}_ci"]) if wide else "")
-    gain = lambda r: points(r["gain"]) + (f" ({points(r['gain_ci'][0])} to {points(r['gain_ci'][1])})" if wide else "")
+    gain = lambda r: points(gain_shown(r["before"], r["after"])) + (f" ({points(r['gain_ci'][0])} to {points(r['gain_ci'][1])})" if wide else "")
     return [(r["name"], side(r, "before"), side(r, "after"), gain(r)) for r in table(summary["before"], summary["after"]) if r["kind"] is None]
 
 def kind_rows(
@@ -318,6 +319,15 @@ def kind_rows(
     return [(kind, str(a["n"]), *(share(x.get(mode)) for mode in ("greedy", "sampled") for x in (before.get(kind, {}), a))) for kind, a in after.items()]
 
 # %% ../nbs/cli.ipynb #3f9d2891
+def count_lines(
+    summary: Mapping[str, Any],      # of a finished run
+) -> list[str]:
+    "What no share shows: how many texts differ, and what nobody could judge."
+    b, a = summary["before"], summary["after"]
+    lost = [(n, where) for n, where in ((summary.get("unjudged"), "in training"), (b.get("unjudged"), "before"), (a.get("unjudged"), "after")) if n]
+    return [*([f"different texts among {a['n']} samples: {b['distinct']} before, {a['distinct']} after"] if b.get("distinct") and a.get("distinct") else []),
+            *([f"not judged, in no share: {', '.join(f'{n} {where}' for n, where in lost)}"] if lost else [])]
+
 def show_outcome(
     summary: Mapping[str, Any],
     path: Path,                      # the run folder
@@ -334,6 +344,7 @@ def show_outcome(
         keep = 6 if width >= 50 else 4          # on a narrow terminal greedy only
         say("", stream)
         say(grid([r[:keep] for r in rows], head=head[:keep]), stream)
+    for line in count_lines(summary): say(line, stream)
     say(f"\n{summary['verdict']}", stream, style="bold")
     for name in ("report.html", "adapter"):
         if (path/name).exists(): say(f"{name.partition('.')[0]}: {path/name}", stream, soft_wrap=True)
@@ -351,7 +362,8 @@ def introduce(
     s, n = scale, lambda k, what: f"{k} {what}{'s' * (k != 1)}"
     rows = [("run", f"{task.name} with {engine}, scale {s.name}, seed {seed}"), ("model", s.model if s.model != "tiny" else "tiny (ships with this package)"),
             ("data", task.source), ("work", f"{n(s.steps, 'step')} of {n(s.prompts_per_step, 'prompt')} x {s.group_size} completions, "
-             + (f"LoRA rank {s.lora_rank}" if s.lora_rank else "all weights") + f", rate {s.learning_rate:g}"), ("folder", str(path))]
+             + (f"LoRA rank {s.lora_rank}" if s.lora_rank else "all weights") + f", rate {s.learning_rate:g}"),
+            *([("slice", f"{math.prod(s.mesh)} devices train (fsdp {s.mesh[0]} x tp {s.mesh[1]}), {math.prod(s.sampler_mesh)} sample (dp {s.sampler_mesh[0]} x tp {s.sampler_mesh[1]})")] if any(s.sampler_mesh) else []), ("folder", str(path))]
     say(grid(rows), stream)
 
 # %% ../nbs/cli.ipynb #49122330
@@ -422,6 +434,7 @@ def run_command(
     out: Annotated[Optional[str], typer.Option(metavar="DIR", help="Run folder; by default a new one in runs/.", show_default=False)] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or the newest.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Start over; the run in --out is set aside.")] = False,
+    topology: Annotated[Optional[str], typer.Option("--slice", metavar="RxC", help="A virtual TPU slice: half trains, half samples.", show_default=False)] = None,
     as_json: Json = False,
     **numbers: Any,
 ) -> None:
@@ -433,12 +446,17 @@ def run_command(
     grpo-tutorials run gsm8k
     grpo-tutorials run gsm8k --steps 80 --learning-rate 3e-4 --seed 1
     grpo-tutorials run gsm8k --resume
+    grpo-tutorials run openmath --slice 4x8
     """
+    from grpo_tutorials.cluster.simulate import parse_slice, virtual_devices
     from grpo_tutorials.tasks.task import get_engine, get_task
     if resume and force: raise ValueError("--resume goes on with a run and --force starts over: choose one")
     job = get_task(task, scale_name(scale), data)
     name, progress = engine or job.default_engine, sys.stderr if as_json else sys.stdout
+    if name == "tunix" and numbers.get("mesh") is None: topology = topology or job.slices.get(scale_name(scale))
+    if topology: numbers |= parse_slice(topology).meshes()
     s = job.scale(scale_name(scale), name, model=model, **numbers)
+    virtual_devices(math.prod(s.mesh) + math.prod(s.sampler_mesh), real=s.name == "full")      # before the engine imports JAX
     path = run_folder(out, task, name, s.name, seed, resume)
     config = dict(task=task, engine=name, scale=s, seed=seed, data=job.source, command=[PROGRAM, *ctx.find_root().obj])
     introduce(job, name, s, seed, path, progress)
@@ -455,8 +473,9 @@ def evaluation_rows(
     result: Mapping[str, Any],       # of `Evaluation.as_dict`
 ) -> list[tuple[str, str]]:          # name, share and its 95% interval
     "The lines of an evaluation."
+    from grpo_tutorials.core.evaluate import measured
     head = result.get("headline", "greedy")
-    names = [("greedy", "greedy accuracy"), ("sampled", "sampled accuracy"), ("lenient", f"right in any form ({head})"), ("format", f"form kept ({head})")]
+    names = [*((k, measured(result, k)) for k in ("greedy", "sampled")), ("lenient", f"right in any form ({head})"), ("format", f"form kept ({head})")]
     names += [(k, k) for k in result if k.startswith("pass@") and k != "pass@1"]     # pass@1 is the sampled accuracy
     return [(name, share(result[k]) + span(result.get(f"{k}_ci95"))) for k, name in names if result.get(k) is not None]
 
@@ -1024,3 +1043,103 @@ def tpu_convert(
     same = dict(hf_model_path=hf_model_path, scan_layers=scan_layers)
     argv = convert.to_maxtext(out, **same) if way == "to-maxtext" else convert.to_huggingface(checkpoint, out, **same)
     print(json.dumps(dict(command=argv)) if as_json else shell(argv))
+
+# %% ../nbs/cli.ipynb #00cf3ce1
+def on_a_slice(topology: str, task: str, steps: int) -> dict[str, Any]:
+    "One controller on a virtual slice, the same on one device, and how far apart they are."
+    import tempfile
+    from grpo_tutorials.cluster.simulate import chip_table, parse_slice, run_in_slice, same_run, start
+    pod, options = parse_slice(topology), ("--scale", "smoke", "--steps", str(steps), "--eval-n", "8")
+    with tempfile.TemporaryDirectory() as d, watching(sys.stderr, stages=("slice", "one device", "chunks")) as watch:
+        wide = run_in_slice(task, pod, f"{d}/slice", *options)
+        watch("slice", 1, 1)
+        same = same_run(wide, run_in_slice(task, parse_slice("1x1"), f"{d}/one", *options))
+        watch("one device", 1, 1)
+        (moved,) = start("chunked", 1, pod.chips, task=task, mesh=pod.mesh, sampler_mesh=pod.sampler_mesh, chunks=[420, 7])
+        watch("chunks", 1, 1)
+        held, syncs = json.loads((wide/"slice.json").read_text()), json.loads((wide/"summary.json").read_text())["syncs"]
+    if moved.result is None: raise RuntimeError(f"sending the weights in chunks failed: {moved.line}")
+    good = same["completions"] == same["rewards"] == same["samples"] and max(same["loss"], same["kl"]) < 5e-7 and all(c["equal"] for c in moved.result["chunks"])
+    return dict(ok=good, slice=topology, held=held, syncs=syncs, same=same, chunks=moved.result["chunks"], map=chip_table(pod, held))
+
+def slice_rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+    "What was found, in words."
+    s, n = found["same"], lambda x: f"{x:.1e}"
+    rows = [(part, f"{len(h['devices'])} devices, {' x '.join(f'{a} {k}' for a, k in h['mesh'].items())}; each holds {h['bytes_each'] / 1e3:.0f} of {h['bytes'] / 1e3:.0f} kB") for part, h in found["held"].items()]
+    rows += [("weights", f"sent {len(found['syncs'])} times, {found['syncs'][0]['tensors']} tensors; largest difference {max(x['difference'] for x in found['syncs'])}")] if found["syncs"] else []
+    rows += [("beside one device", f"{s['completions']} of {s['samples']} completions and {s['rewards']} rewards equal; loss within {n(s['loss'])}, KL within {n(s['kl'])}")]
+    return rows + [(f"chunks of {c['chunk']}", f"{c['tensors']} tensors in {c['calls']} call{'s' * (c['calls'] > 1)}, {'equal' if c['equal'] else 'NOT EQUAL'}") for c in found["chunks"]]
+
+# %% ../nbs/cli.ipynb #e14ae572
+def in_processes(processes: int, task: str) -> dict[str, Any]:
+    "GRPO in several processes on one batch, its checkpoint in another number of them, and on different batches."
+    import tempfile
+    from grpo_tutorials.cluster.simulate import start
+    with tempfile.TemporaryDirectory() as d, watching(sys.stderr, stages=("train", "restore", "another batch")) as watch:
+        each = start("grpo", processes, max(1, 4 // processes), task=task, save=f"{d}/checkpoint")
+        watch("train", 1, 1)
+        other = 1 if processes > 1 else 2
+        again = start("grpo", other, 4 // other, task=task, steps=0, restore=f"{d}/checkpoint")
+        watch("restore", 1, 1)
+        differ = start("grpo", processes, max(1, 4 // processes), task=task, steps=1, fail=[processes - 1, 1, "batch"]) if processes > 1 else []
+        watch("another batch", 1, 1)
+    for e in (*each, *again):
+        if e.result is None: raise RuntimeError(f"process {e.rank} ended with status {e.status}: {e.line}")
+    first = each[0].result
+    good = all(e.result["losses"] == first["losses"] and e.result["completions"] == first["completions"] for e in each)
+    good = good and all(e.result["state"] == first["state"] for e in again) and all(e.status == 1 and f"process {processes - 1} of" in e.line for e in differ)
+    return dict(ok=good, processes=[vars(e) for e in each], restored=[vars(e) for e in again], differ=[vars(e) for e in differ])
+
+# %% ../nbs/cli.ipynb #85023ce4
+def failing(numbers: Sequence[int], out: str | None) -> dict[str, Any]:
+    "Every failure, of process 1 and of process 0 among so many, and how long the others took to say so; a csv where `out` is given."
+    import csv, datetime, platform
+    from grpo_tutorials.cluster.simulate import failures
+    rows = []
+    with watching(sys.stderr, stages=("fail",)) as watch:
+        for row in (r for n in numbers for r in failures(n)):
+            rows.append(row | dict(goal=20, date=datetime.date.today().isoformat(), machine=f"{os.cpu_count()} cores, {platform.machine()}", jax=version("jax")))
+            watch("fail", len(rows), 10 * len(numbers))
+    if out:
+        path = Path(out)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", newline="", encoding="utf-8") as f:
+            w = csv.DictWriter(f, rows[0], lineterminator="\n")
+            w.writeheader()
+            w.writerows(rows)
+    return dict(ok=all(r["named"] and r["seconds"] < r["goal"] for r in rows), failures=rows)
+
+# %% ../nbs/cli.ipynb #272c9173
+@tpus.command("simulate")
+def tpu_simulate(
+    topology: Annotated[str, typer.Option("--slice", metavar="RxC", help="Chips of the virtual slice.")] = "4x8",
+    processes: Annotated[Optional[int], typer.Option(metavar="N", min=1, max=4, help="Several processes on one batch, instead.", show_default=False)] = None,
+    fail: Annotated[bool, typer.Option("--failures", help="Let one of them fail in five ways, instead.")] = False,
+    out: Annotated[Optional[str], typer.Option(metavar="CSV", help="Where to write the times of --failures.", show_default=False)] = None,
+    task: Annotated[str, typer.Option(metavar="TASK", help="What is learned.")] = "openmath",
+    steps: Annotated[int, typer.Option(min=1, metavar="N", help="Updates on the slice.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """The pod in miniature, on this machine; exit status 1 where it is not as it should be.
+
+    \b
+    grpo-tutorials tpu simulate
+    grpo-tutorials tpu simulate --processes 4
+    grpo-tutorials tpu simulate --failures --out docs/results/failures.csv
+    """
+    from grpo_tutorials.tasks.task import get_task
+    get_task(task, "smoke")
+    if out and not fail: raise ValueError("--out is for --failures: it is the table of their times")
+    found = failing([processes] if processes else [2, 4], out) if fail else in_processes(processes, task) if processes else on_a_slice(topology, task, steps)
+    chart = found.pop("map", None)
+    if as_json: print(json.dumps(found))
+    elif fail: say(grid([(f"{r['failure']:6} {r['failed']} of {r['processes']}", f"{r['seconds']:.1f} s: {r['line']}") for r in found["failures"]]))
+    elif processes:
+        say(grid([(f"process {e['rank']}", f"losses {e['result']['losses']}, completions {e['result']['completions']}") for e in found["processes"]] +
+                 [(f"restored in {len(found['restored'])}", f"state {found['restored'][0]['result']['state']}, written as {found['processes'][0]['result']['state']}")] +
+                 [("another batch", found["differ"][0]["line"])] * bool(found["differ"])))
+    else:
+        from rich.console import Console
+        Console(width=max(80, 11 * int(topology.lower().split("x")[1]) + 2)).print(chart)
+        say(grid(slice_rows(found)))
+    if not found["ok"]: raise typer.Exit(1)

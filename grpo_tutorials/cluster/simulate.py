@@ -53,7 +53,7 @@ def parse_slice(
     if s.chips > 1 and s.chips % 2: raise ValueError(f"slice {text!r} has {s.chips} chips: an odd number has no halves")
     return s
 
-# %% ../../nbs/cluster/05_simulate.ipynb #6b8bbabc
+# %% ../../nbs/cluster/05_simulate.ipynb #3146aded
 COUNT = "--xla_force_host_platform_device_count="
 
 def environment(
@@ -67,10 +67,11 @@ def environment(
 
 def virtual_devices(
     devices: int,
+    real: bool = False,       # where there are accelerators, those are meant
 ) -> None:
-    "Let this process see so many CPU devices; raises where JAX was faster. On an accelerator it changes nothing."
+    "Let this process see so many CPU devices; raises where JAX was faster."
     if devices < 2: return
-    if "jax" not in sys.modules: os.environ.update(environment(devices))
+    if "jax" not in sys.modules: os.environ.update(environment(devices) | ({} if real else {"JAX_PLATFORMS": "cpu"}))
     elif sys.modules["jax"].device_count() < devices:
         raise Unavailable(f"{devices} devices are needed and JAX was imported with {sys.modules['jax'].device_count()}: start a process for it (grpo-tutorials run --slice does)")
 

@@ -441,7 +441,7 @@ SCALES = {
     "cpu": Scale("cpu", group_size=8, prompts_per_step=4, steps=40, eval_n=512, save_steps=10, **_small),
     "full": Scale("full", model="google/gemma-4-E4B", chat_template="gemma3", max_prompt_length=512, max_completion_length=3584, group_size=8, prompts_per_step=128, steps=500,
                   eval_n=640, learning_rate=1e-6, warmup=0.1, schedule="cosine", beta=0.05, epsilon=0.2, temperature=0.8, top_k=50, top_p=0.95, max_grad_norm=1.0,
-                  adam_b1=0.9, adam_b2=0.99, weight_decay=0.1, save_steps=25, dtype="bfloat16", mesh=(8, 2)),
+                  adam_b1=0.9, adam_b2=0.99, weight_decay=0.1, save_steps=25, dtype="bfloat16", mesh=(8, 2), sampler_mesh=(8, 2)),
 }
 HUB = "hf://datasets/nvidia/OpenMathInstruct-2/data/train_1M-*.parquet"
 
@@ -471,7 +471,8 @@ def load(
     else: table, source = folder_table(data, template)
     scales = SCALES if data == "hub" else {k: replace(s, eval_n=min(s.eval_n, table.size("test"))) for k, s in SCALES.items()}
     if data not in ("synthetic", "embedded"): scales = {k: s if k == "full" else replace(s, max_prompt_length=512, max_completion_length=256) for k, s in scales.items()}
-    return Task("openmath", source, table, REWARDS, grade, scales, default_engine="tunix", headline="greedy", size=table.size, drop_long=True)
+    return Task("openmath", source, table, REWARDS, grade, scales, default_engine="tunix", headline="greedy", size=table.size, drop_long=True,
+                slices=dict(smoke="2x4", cpu="4x8"))     # the recipe's slice in miniature: half trains, half samples
 
 def folder_table(data: str, template: DataTemplate) -> tuple[Table, str]:
     "A folder of Parquet files, and a sentence about it."

@@ -54,6 +54,7 @@ class Task:
     headline: str = "greedy"                           # the accuracy that a run is judged by: greedy or sampled
     size: Callable[[str], int] | None = None           # split -> how many distinct rows there are; None: no end to them
     lora_values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)                 # scale -> changes where an adapter is asked for and the preset has none
+    slices: Mapping[str, str] = field(default_factory=dict)                                    # scale -> the virtual slice, "4x8", on which `run` trains it with Tunix
     measure: str = ""                                  # what a report calls the accuracy, "share solved"; nothing: accuracy
     drop_long: bool = False                            # leave out rows whose prompt is longer than the scale allows, instead of stopping the run
 
