@@ -78,7 +78,7 @@ def test_a_bucket_without_gcsfs(monkeypatch):
     fsspec = pytest.importorskip("fsspec")
     def missing(*_): raise ImportError("Please install gcsfs")
     monkeypatch.setattr(fsspec.core, "url_to_fs", missing)
-    with pytest.raises(ImportError, match="^needs: pip install gcsfs"): read_events("gs://my-bucket/x")
+    with pytest.raises(ImportError, match="^needs: pip install 'grpo_tutorials.gcs"): read_events("gs://my-bucket/x")
 
 
 def test_a_run_folder_like_any_other(tmp_path):

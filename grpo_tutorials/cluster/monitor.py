@@ -34,7 +34,7 @@ def at_hand(
         return
     fsspec = need("fsspec", "pod")
     try: fs, root = fsspec.core.url_to_fs(text)
-    except ImportError: raise ImportError(f"needs: pip install gcsfs (or copy the files: gcloud storage cp -r {text} .)") from None
+    except ImportError: raise ImportError(f"needs: pip install 'grpo_tutorials[gcs]' (or copy the files: gcloud storage cp -r {text} .)") from None
     with tempfile.TemporaryDirectory() as temp:
         for i, name in enumerate(sorted(p for p in fs.find(root) if "tfevents" in p.rsplit("/", 1)[-1])):
             fs.get_file(name, str(Path(temp)/f"{Path(name).name}.{i}"))
