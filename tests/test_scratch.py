@@ -212,7 +212,7 @@ def test_full_weights_are_written_as_a_model_folder(tmp_path):
 
 
 def test_what_cannot_be_done_is_said_at_once(tmp_path):
-    for changes, says in ((dict(optim="adamw_8bit"), "optim"), (dict(micro_batch=2, group_size=7, prompts_per_step=2), "evenly"), (dict(model="google/gemma-3-1b-it"), "downloads nothing"),
+    for changes, says in ((dict(optim="adamw_8bit"), "optim"), (dict(model="google/gemma-3-1b-it"), "downloads nothing"),
                           (dict(name="full"), "accelerator"), (dict(mesh=(jax.device_count() + 1, 1)), "sees")):
         with pytest.raises((ValueError, FileNotFoundError, Unavailable), match=says): run(tmp_path / says.split()[0], override(SCALE, **changes))
 

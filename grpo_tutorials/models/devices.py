@@ -6,9 +6,9 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/models/devices.html.md"""
 
 # %% auto #0
 __all__ = ['jax', 'Batch', 'compile_cache', 'wide', 'pad', 'throw', 'cut', 'regroup', 'make_mesh', 'placed', 'mine', 'collect',
-           'flat', 'save_state', 'load_state', 'find_model', 'with_adapter', 'export']
+           'flat', 'save_state', 'load_state', 'find_model', 'with_adapter', 'export', 'Answers']
 
-# %% ../../nbs/models/05_devices.ipynb #882531dc
+# %% ../../nbs/models/05_devices.ipynb #ee47d34b
 import math, os, shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..core.scale import Scale, Unavailable, need
+from ..core.training import prompt_ids
 from . import forward as F
 from .lora import AdapterStats, Factors, check_adapter, from_peft, to_peft
 from .tiny import check_model, checkpoint, whole_folder
@@ -149,3 +150,31 @@ def export(
             if f.is_file() and "safetensors" not in f.name and f.name != "recipe.json": shutil.copyfile(f, folder / f.name)
         F.save(base, folder / "model.safetensors", scale.dtype)
     return None
+
+# %% ../../nbs/models/05_devices.ipynb #51cc7dbe
+class Answers:
+    "Answers prompts with the policy as it stands."
+    def __init__(self, writer: Any, width: int = 0):     # an engine's policy: `batch` makes rows, `write` completes them, `tokens` reads them
+        self.writer, scale, c = writer, writer.scale, writer.config
+        self.width = width or wide(scale.max_prompt_length)
+        row = sum(8 * x.kv_heads * x.head_dim for x in c.layers) * (self.width + scale.max_completion_length) + 8 * c.vocab      # bytes of cache and logits
+        fits = min(2 ** int(math.log2(max(4e9 / row, 1))), 512, 2 ** math.ceil(math.log2(max(scale.eval_n, 1))))
+        self.batch = max(fits // writer.mesh.size, 1) * writer.mesh.size
+        self.cut: list[bool] = []          # of the sampled completions since it was emptied: whether each was cut off
+
+    def __call__(self, prompts: Sequence[Sequence[Mapping[str, str]]], greedy: bool, seed: int = 0) -> list[str]:
+        writer, answers, length = self.writer, [], self.writer.scale.max_completion_length
+        ids = prompt_ids([dict(prompt=p) for p in prompts], writer.tokenizer, self.width)
+        for i in range(0, len(ids), self.batch):
+            some = ids[i:i + self.batch]
+            some, n, own = some + some[:1] * (self.batch - len(some)), len(some), mine(self.batch)
+            dice = throw(seed, 2**31 - 1, range(i, i + self.batch)[own], (1, length))            # a step that no run reaches
+            out = writer.tokens(writer.write(writer.learn, writer.frozen, writer.batch(some[own], self.width, dice=np.where(greedy, -1.0, dice))))[:n]
+            answers += [writer.tokenizer.decode(o, skip_special_tokens=True) for o in out]
+            if not greedy: self.cut += [o[-1] not in writer.stop for o in out]
+        return answers
+
+    def truncated(self) -> dict[str, float]:
+        "The share of sampled completions that were cut off, and forget it."
+        cut, self.cut = self.cut, []
+        return dict(truncated=round(float(np.mean(cut)), 4)) if cut else {}
