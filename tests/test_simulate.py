@@ -184,7 +184,7 @@ def test_what_the_parent_started_dies_with_it(tmp_path):
 
 def test_a_run_on_a_slice_is_the_run_on_one_device(tmp_path):
     options = ("--scale", "smoke", "--steps", "2", "--eval-n", "8")
-    wide, one = (run_in_slice("gsm8k", parse_slice(s), tmp_path / s, *options) for s in ("2x4", "1x1"))
+    wide, one = (run_in_slice("openmath", parse_slice(s), tmp_path / s, *options) for s in ("2x4", "1x1"))
     same = same_run(wide, one)
     assert same["completions"] == same["rewards"] == same["samples"] > 0
     assert same["loss"] < 5e-7 and same["kl"] < 5e-7
