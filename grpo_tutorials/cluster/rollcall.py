@@ -240,7 +240,7 @@ RollCall.meet = _meet
 class Differs(ValueError):
     "Not everybody has the same; all of them raise it, so nobody need be told."
 
-# %% ../../nbs/cluster/05a_rollcall.ipynb #ce30fab2
+# %% ../../nbs/cluster/05a_rollcall.ipynb #a30c081a
 def _same(
     self,
     what: str,               # "the prompts of step 3"
@@ -252,7 +252,7 @@ def _same(
     if len(common) == 1: return
     usual = values[0] if common[0][1] == common[1][1] else common[0][0]
     other = [r for r, v in enumerate(values) if v != usual]
-    raise Differs(f"{names(other)} of {self.count} differ in {what} ({str(values[other[0]])[:12]}, not {str(usual)[:12]}): give every process the same")
+    raise Differs(f"{names(other)} of {self.count} differ{'s' * (len(other) == 1)} in {what} ({str(values[other[0]])[:12]}, not {str(usual)[:12]}): give every process the same")
 
 def _agree(
     self,
