@@ -78,14 +78,14 @@ def pick(
     fine = jnp.take_along_axis(p, token[:, None], 1)[:, 0] > 0        # rounding at a block's edge may name a token that was left out
     return jnp.where(fine & (dice >= 0), token, p.argmax(-1).astype(jnp.int32))
 
-# %% ../../nbs/engines/00_scratch.ipynb #fafeddd8
+# %% ../../nbs/engines/00_scratch.ipynb #d3b277f5
 def shared_bias(layer: F.Layer, mask: jax.Array, t: Any) -> jax.Array:
     "What queries at place `t` of a completion see of their prompt: no padding, nothing beyond the window."
     p = mask.shape[1]
     far = jnp.asarray(t)[:, None, None] + p - jnp.arange(p)
     return F.back(layer, far) + jnp.where(mask, 0.0, F.NEVER)[:, None, None, None, None, :]
 
-# %% ../../nbs/engines/00_scratch.ipynb #786ad1f4
+# %% ../../nbs/engines/00_scratch.ipynb #8ff8c2c1
 def sample(
     c: F.Config, w: F.Weights,
     prompts: jax.Array, mask: jax.Array,     # (b, p), padded on the left
@@ -118,7 +118,7 @@ def sample(
     _, ids, _, _ = jax.lax.while_loop(going, body, (jnp.int32(0), ids, is_one_of(token, stop), {i: (empty(i), empty(i)) for i in prompt}))
     return ids.T.reshape(b, g, length)
 
-# %% ../../nbs/engines/00_scratch.ipynb #9f6f8d2c
+# %% ../../nbs/engines/00_scratch.ipynb #f10b69d0
 def logprobs(
     c: F.Config, w: F.Weights,
     prompts: jax.Array, mask: jax.Array,     # (b, p)
@@ -144,7 +144,7 @@ def logprobs(
     entropy = fixed_total - (jnp.exp(fixed - fixed_total[:, None]) * fixed).sum(-1)
     return (chosen - total).reshape(ids.shape), entropy.reshape(ids.shape)
 
-# %% ../../nbs/engines/00_scratch.ipynb #de4fbe2a
+# %% ../../nbs/engines/00_scratch.ipynb #66a5e90d
 def part_loss(learn: nnx.State, graph: nnx.GraphDef, frozen: nnx.State, reference: nnx.State | None, rows: Batch, scale: Scale) -> tuple[jax.Array, Batch]:
     "The loss of some rows of a step, and sums of what is worth logging."
     policy = nnx.merge(graph, learn, frozen)
@@ -168,7 +168,7 @@ def gradient(learn: nnx.State, graph: nnx.GraphDef, frozen: nnx.State, reference
     zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(one, first))
     return jax.lax.scan(lambda total, rows: (jax.tree.map(jnp.add, total, one(rows)), None), zero, pieces)[0]
 
-# %% ../../nbs/engines/00_scratch.ipynb #fccb8f46
+# %% ../../nbs/engines/00_scratch.ipynb #6da33c7a
 def learning_rate(scale: Scale) -> Callable[[int], float]:
     "Step from 0 -> rate: a linear warm-up from 0, then cosine or linear to 0, or constant."
     warm, peak = round(scale.warmup * scale.steps), scale.learning_rate
@@ -181,7 +181,7 @@ def optimizer(scale: Scale) -> optax.GradientTransformation:
     adamw = optax.adamw(learning_rate(scale), b1=scale.adam_b1, b2=scale.adam_b2, weight_decay=scale.weight_decay)
     return optax.chain(optax.clip_by_global_norm(scale.max_grad_norm), adamw)
 
-# %% ../../nbs/engines/00_scratch.ipynb #7e631e0d
+# %% ../../nbs/engines/00_scratch.ipynb #5ce3803f
 class Writer:
     "A policy on a mesh that writes."
     def __init__(self, policy: Policy, tokenizer: Tokenizer, scale: Scale, mesh: Mesh):
@@ -211,7 +211,7 @@ class Writer:
         lists = np.asarray(self.all(ids)).reshape(-1, ids.shape[-1]).tolist()
         return [row[:next((i + 1 for i, t in enumerate(row) if t in self.stop), len(row))] for row in lists]
 
-# %% ../../nbs/engines/00_scratch.ipynb #fe56b15e
+# %% ../../nbs/engines/00_scratch.ipynb #d2947d54
 class Learner(Writer):
     "A policy on a mesh that learns from what it wrote."
     def __init__(self, policy: Policy, tokenizer: Tokenizer, scale: Scale, mesh: Mesh):
@@ -248,7 +248,7 @@ class Learner(Writer):
         policy = nnx.merge(self.graph, self.all(self.learn), self.all(self.frozen))
         return policy.base, {policy.base.config.prefix + name: (np.asarray(p["a"][...]), np.asarray(p["b"][...])) for name, p in policy.lora.items()}
 
-# %% ../../nbs/engines/00_scratch.ipynb #c302778f
+# %% ../../nbs/engines/00_scratch.ipynb #fd469fcc
 def one_step(learner: Learner, judge: Judge, prompts: Sequence[Sequence[int]], step: int, seed: int, width: int, run: Run) -> dict[str, Any]:
     "Write, judge, learn; `step` counts from 1. What is to be logged."
     scale, began = learner.scale, time.perf_counter()
@@ -269,7 +269,7 @@ def one_step(learner: Learner, judge: Judge, prompts: Sequence[Sequence[int]], s
     if told["steps/skipped"]: run.note(f"step {step} was skipped: its gradient was not finite")
     return rolled | told | dict(lr=float(learning_rate(scale)(step - 1)), step_seconds=seconds, tokens_per_second=sum(lengths) / seconds)
 
-# %% ../../nbs/engines/00_scratch.ipynb #780d97ee
+# %% ../../nbs/engines/00_scratch.ipynb #027dbe86
 def load_policy(
     folder: str | Path,                     # a model folder
     scale: Scale,                           # lengths, temperature, dtype and mesh
@@ -278,7 +278,7 @@ def load_policy(
     "A model folder, with or without an adapter, ready to answer."
     return Answers(Writer(Policy(with_adapter(folder, adapter, scale.dtype), dtype=scale.dtype), load_tokenizer(folder), scale, make_mesh(scale.mesh)))
 
-# %% ../../nbs/engines/00_scratch.ipynb #625068d9
+# %% ../../nbs/engines/00_scratch.ipynb #6803ef5d
 def train(
     task,                       # a tasks.Task
     scale: Scale,
