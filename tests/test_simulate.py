@@ -160,9 +160,9 @@ def test_one_training_over_two_processes():
 
 
 @pytest.mark.parametrize("kind, rank, says", [("kill", 1, "process 1 is gone"), ("kill", 0, "process 0 is gone"), ("raise", 1, "process 1 raised ValueError"),
-                                              ("hang", 1, "process 1 did not come to 'step 3'"), ("stuck", 1, "within 4 s of 'step 3': process 1 is at worker.py"), ("freeze", 0, "process 0 has been silent")])
+                                              ("hang", 1, "process 1 did not come to 'step 3'"), ("stuck", 1, "within 6 s of 'step 3': process 1 is at worker.py"), ("freeze", 0, "process 0 has been silent")])
 def test_the_others_end_with_a_line_that_names_the_one_that_failed(kind, rank, says):
-    (row,) = failures(kinds=(kind,), ranks=(rank,), deadline=4.0, silence=4.0)
+    (row,) = failures(kinds=(kind,), ranks=(rank,), deadline=6.0)
     assert row["named"] and says in row["line"], row
 
 

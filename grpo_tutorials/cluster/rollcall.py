@@ -7,12 +7,12 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/cluster/rollcall.html.md""
 # %% auto #0
 __all__ = ['Keeper', 'Person', 'names', 'RollCall', 'connect', 'whereabouts', 'Differs', 'free_port']
 
-# %% ../../nbs/cluster/05a_rollcall.ipynb #86e5464f
-import contextlib, json, os, select, socket, sys, threading, time
+# %% ../../nbs/cluster/05a_rollcall.ipynb #1ae75959
+import contextlib, json, math, os, select, socket, sys, threading, time
 from collections import Counter
 from typing import Any
 
-# %% ../../nbs/cluster/05a_rollcall.ipynb #6bc9d26b
+# %% ../../nbs/cluster/05a_rollcall.ipynb #829a0a31
 class Keeper:
     "Keeps the roll, in threads beside process 0."
     def __init__(
@@ -23,7 +23,7 @@ class Keeper:
         silence: float,               # seconds without a sign of life
         stall: float,                 # seconds in which nobody comes to the next point
     ):
-        self.count, self.join, self.silence, self.stall, self.went = count, join, silence, stall, time.monotonic()
+        self.count, self.join, self.silence, self.stall, self.went = count, join, silence, stall, math.inf     # the start has its own limit
         self.lock, self.people, self.waiting, self.over = threading.Lock(), {}, {}, False
         self.began, self.trouble = time.monotonic(), None
         self.server = socket.create_server(address)
@@ -240,7 +240,7 @@ RollCall.meet = _meet
 class Differs(ValueError):
     "Not everybody has the same; all of them raise it, so nobody need be told."
 
-# %% ../../nbs/cluster/05a_rollcall.ipynb #a30c081a
+# %% ../../nbs/cluster/05a_rollcall.ipynb #4d526acf
 def _same(
     self,
     what: str,               # "the prompts of step 3"
@@ -258,9 +258,10 @@ def _agree(
     self,
     what: str,
     value: Any,              # this process's proposal
+    deadline: float | None = None,
 ) -> Any:                    # process 0's
     "Everybody takes what process 0 has."
-    return self.meet(f"agree on {what}", value)[0]
+    return self.meet(f"agree on {what}", value, deadline)[0]
 
 RollCall.same, RollCall.agree = _same, _agree
 

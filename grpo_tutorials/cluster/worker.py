@@ -75,14 +75,14 @@ def distributed(
         roll.meet("have left JAX")          # process 0 is the one that JAX's clients ask: it goes last
         if not rank: jax.distributed.shutdown()
 
-# %% ../../nbs/cluster/05b_worker.ipynb #0b53b562
+# %% ../../nbs/cluster/05b_worker.ipynb #8993ab12
 def least_squares(job: dict[str, Any], rank: int, roll: RollCall) -> dict[str, Any]:
     "Gradient descent over all devices of all processes; the loss of each step."
     with distributed(job, rank, roll) as jax:
         from jax.sharding import NamedSharding, PartitionSpec as P
         mesh = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
         rows, width = 8 * jax.device_count(), 4
-        seed = roll.agree("the seed", job.get("seed", time.time_ns() % 2**31))
+        seed = roll.agree("the seed", job.get("seed", time.time_ns() % 2**31), deadline=job["join"])
         draw = np.random.default_rng(seed)
         x, true = draw.normal(size=(rows, width)).astype(np.float32), np.arange(width, dtype=np.float32)
         mine = slice(rank * rows // job["processes"], (rank + 1) * rows // job["processes"])
