@@ -10,7 +10,7 @@ __all__ = ['PROGRAM', 'app', 'NUMBERS', 'Task', 'EngineName', 'ScaleName', 'Data
            'usage', 'let_go', 'Commands', 'root', 'main', 'numbers_of_scale', 'console', 'grid', 'say', 'newest_reward',
            'Watch', 'bar_columns', 'Bars', 'watching', 'share', 'span', 'points', 'outcome_rows', 'kind_rows',
            'count_lines', 'show_outcome', 'introduce', 'run_folder', 'how_to_go_on', 'forget_empty', 'finished',
-           'train_in', 'run_command', 'evaluation_rows', 'folder_of', 'eval_command', 'read_row', 'grade_row',
+           'train_in', 'run_command', 'evaluation_rows', 'folder_of', 'eval_command', 'stdin', 'read_row', 'grade_row',
            'grade_lines', 'grade_command', 'read_messages', 'conversation', 'tokenizer_of', 'templates_root',
            'render_command', 'lint_command', 'show_findings', 'newest_run', 'doctor_command', 'read_program',
            'play_command', 'boxes_root', 'check_command', 'data_command', 'tinies_root', 'build_command', 'tpus_root',
@@ -19,12 +19,13 @@ __all__ = ['PROGRAM', 'app', 'NUMBERS', 'Task', 'EngineName', 'ScaleName', 'Data
            'failing', 'tpu_simulate']
 
 # %% ../nbs/cli.ipynb #3c805044
-import errno, inspect, json, math, os, shlex, shutil, signal, sys, threading, time
+import errno, inspect, io, json, math, os, shlex, shutil, signal, sys, threading, time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any, BinaryIO, Optional
 
 import typer
 from typer.core import TyperGroup
@@ -530,6 +531,10 @@ def eval_command(
     say(grid(evaluation_rows(result), head=(f"{result['n']} held-out problems", "share (95%)")))
 
 # %% ../nbs/cli.ipynb #b8003a21
+def stdin() -> BinaryIO:
+    "What comes in; where it was closed, nothing."
+    return sys.stdin.buffer if sys.stdin else io.BytesIO()
+
 def read_row(
     line: bytes,
     number: int,      # of the line, from 1
@@ -582,14 +587,14 @@ def grade_command(task: Task) -> None:
     """
     from grpo_tutorials.tasks.task import get_task
     job = get_task(task, "smoke")      # the scale only decides about problems, and none are read
-    for out in grade_lines(job, sys.stdin.buffer): print(json.dumps(out), flush=True)
+    for out in grade_lines(job, stdin()): print(json.dumps(out), flush=True)
 
 # %% ../nbs/cli.ipynb #df99526d
 def read_messages(
     source: str,             # a JSON file, or - for stdin
 ) -> list[dict[str, Any]]:
     "A conversation: a list of messages, or an object with the key messages."
-    try: value = json.loads(sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes())
+    try: value = json.loads(stdin().read() if source == "-" else Path(source).read_bytes())
     except FileNotFoundError: raise FileNotFoundError(f"no file {source}: check --messages") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as e: raise ValueError(f"{'stdin' if source == '-' else source}: not JSON ({e})") from None
     if isinstance(value, dict): value = value.get("messages", [value] if "role" in value else None)
@@ -732,9 +737,14 @@ def read_program(
     "The program in a file."
     from grpo_tutorials.core.sandbox import read_code
     from grpo_tutorials.tasks.sudoku import extract_code
-    try: text = (sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()).decode("utf-8-sig")
-    except FileNotFoundError: raise FileNotFoundError(f"no file {source}: give a Python file that defines strategy(board, initial), or - for stdin") from None
-    except UnicodeDecodeError: raise ValueError(f"{'stdin' if source == '-' else source}: not text in UTF-8, so no program") from None
+    name, most = "stdin" if source == "-" else source or "''", 1_000_000              # an endless file must not be read to its end
+    try:
+        with nullcontext(stdin()) if source == "-" else open(source, "rb") as f: data = f.read(most + 1)
+    except FileNotFoundError: raise FileNotFoundError(f"no file {name}: give a Python file that defines strategy(board, initial), or - for stdin") from None
+    except IsADirectoryError: raise ValueError(f"{name} is a folder: give a Python file that defines strategy(board, initial)") from None
+    if len(data) > most: raise ValueError(f"{name}: more than {most:,} bytes, so no program: one has at most 20,000")
+    try: text = data.decode("utf-8-sig")
+    except UnicodeDecodeError: raise ValueError(f"{name}: not text in UTF-8, so no program") from None
     return text if read_code(text).invalid is None else extract_code(text) or text
 
 # %% ../nbs/cli.ipynb #0d931fdb

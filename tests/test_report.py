@@ -130,3 +130,8 @@ def test_a_sandbox_that_failed_is_counted_and_is_never_a_score():
     d = found.as_dict()
     assert (d["unjudged"], d["sampled"], d["measure"]) == (4, .5, "share solved") and [s["outcome"] for s in samples[:4]] == ["strict", "unjudged", "wrong", "unjudged"]
     assert "could not be judged, the sandbox failed" in samples[1]["shown"]["words"]
+
+
+def test_half_a_surrogate_pair_does_not_stop_the_page():
+    from grpo_tutorials.core.report import completion, esc, picture
+    for shown in (esc("a\ud800b\udfff"), completion("\udc80 <script>"), picture(dict(words="\ud83d"))): assert "\ufffd" in shown.encode().decode() and "<script" not in shown

@@ -127,6 +127,52 @@ def test_what_they_say_of_their_end(open_box):
     assert {name: p.outcome for name, p in games.items()} == {name: want[name] for name in codes}
 
 
+ODD = {      # more kinds, by how they end; none of them may come back with (9, 9, 9), the mark of an escape
+    "error": ["raise SystemExit('x'*10**7)", "raise KeyboardInterrupt", "raise GeneratorExit", "raise BaseExceptionGroup('x', [SystemExit(), KeyboardInterrupt()])", "exit()", "input()", "help()",
+        "import signal; signal.signal(signal.SIGPROF, signal.SIG_IGN); return (9, 9, 9)", "import signal; signal.set_wakeup_fd(1); return (9, 9, 9)", "import faulthandler; faulthandler.dump_traceback_later(1); return (9, 9, 9)",
+        "import os; os.memfd_create('x'); return (9, 9, 9)", "import os; os.pidfd_open(os.getppid()); return (9, 9, 9)", "import os; os.posix_spawn('/bin/sh', ['sh'], {}); return (9, 9, 9)", "import os; os.execv('/bin/true', ['true'])",
+        "import os; os.kill(-1, 9); return (9, 9, 9)", "import os; os.setuid(0); return (9, 9, 9)", "import os; os.chdir('/tmp'); return (9, 9, 9)", "import random; random._os.kill(random._os.getppid(), 9); return (9, 9, 9)",
+        "import io; io.open_code('/etc/passwd'); return (9, 9, 9)", "import codecs; codecs.open('/etc/passwd'); return (9, 9, 9)", "open('/proc/self/mem', 'r+b'); return (9, 9, 9)", "open('/proc/self/environ'); return (9, 9, 9)",
+        "import _socket; return (9, 9, 9)", "import socket; return (9, 9, 9)", "import _thread; _thread.start_new_thread(print, ()); return (9, 9, 9)", "import _posixsubprocess; return (9, 9, 9)", "import _testcapi; return (9, 9, 9)",
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1)); return (9, 9, 9)", "import select; select.select([], [], [], 30); return (9, 9, 9)", "import ctypes; ctypes.CDLL('libz.so.1'); return (9, 9, 9)",
+        "import mmap; x = [mmap.mmap(-1, 1 << 20) for _ in range(9999)]", "def f(): return f()\n    f()", "x = []\n    x = x + [x]\n    for _ in range(9**5): x = [x]\n    return repr(x)"],
+    "bad_format": ["return (x for x in (0, 2, 4))", "yield (0, 2, 4)", "return range(3)", "return b'\\0\\2\\4'", "return {0: 0, 2: 2, 4: 4}", "return (0, 2, 4, 0)", "return (0j, 2, 4)", "return strategy", "x = [0, 2]\n    x.append(x)\n    return x",
+        "from collections import namedtuple; return namedtuple('M', 'r c d')(0, 2, 4)", "from enum import IntEnum; return (0, 2, IntEnum('E', 'a b c d').d)", "from fractions import Fraction as F; return (F(0), F(2), F(4))",
+        "import os; return tuple(os.environ)", "import builtins\n    builtins.type = lambda x: int\n    builtins.len = lambda x: 3\n    builtins.tuple = str\n    return [9, 9, 9, 9]",
+        "import ctypes\n    for fd in range(3, 300):\n        if ctypes.CDLL(None).write(fd, bytes(3000), 3000) > 0: return (9, 9, 9)", "class M(type):\n        __name__ = property(lambda self: 5)\n    class R(metaclass=M): pass\n    return R()"],
+    "crash": ["import ctypes; ctypes.string_at(0)", "import ctypes; ctypes.CDLL(None).abort()", "import ctypes; ctypes.CDLL(None).syscall(0x40000027); return (9, 9, 9)", "import sys; sys.addaudithook(lambda *a: 1/0); compile('1', '', 'eval')", "import sys; sys._getframe(1).f_locals['page'].close()",
+        "import sys, os; sys._getframe(1).f_locals['page'][0] = 250; os._exit(0)", "class M(type):\n        __name__ = property(lambda self: 5)\n    class E(Exception, metaclass=M): pass\n    raise E"],
+    "wrong": ["board[:] = []; initial.clear(); return (0, 2, 4)", "import sys; sys._getframe(1).f_locals['left'] = 0; sys._getframe(1).f_locals['board'][:] = [[5]*9]*9; return (9, 8, 9)", "return (10**30, 10**30, 10**5000)", "return (1 << 10**8, 0, 1)",
+        "import sys, os; sys._getframe(1).f_locals['page'][0] = 1; os._exit(0)", "import sys, os; p = sys._getframe(1).f_locals['page']; p[0] = 2; p[8] = 7; p[9:33] = b'\\xff'*24; os._exit(0)"],
+    "memory": ["return '%1000000000d' % 1", "return f'{1:>9999999999}'", "return [0]*10**9", "import decimal; decimal.getcontext().prec = 10**17; return str(decimal.Decimal(1)/3)", "return ('a'*10**6).replace('a', 'b'*10**6)"],
+    "timeout": ["import re; re.match('(x+x+)+y', 'x'*60)", "return 7**10**9", "x = []\n    while True:\n        try: x.append({})\n        except BaseException: pass", "class E(Exception):\n        def __str__(self):\n            while True: pass\n    raise E",
+        "class R:\n        def __repr__(self):\n            while True: pass\n    return R()", "class A:\n        def __del__(self): A()\n    A()", "import ctypes; L = ctypes.CDLL(None); L.prctl(1, 0, 0, 0, 0); L.setitimer(2, bytes(32), 0)\n    while True: pass"],
+}
+
+
+@linux
+@pytest.mark.parametrize("outcome", ODD)
+def test_more_kinds_of_hostile_programs(open_box, outcome):
+    games = open_box.play([Job(program(x), PUZZLE) for x in ODD[outcome]])
+    assert [(x, p.outcome) for x, p in zip(ODD[outcome], games) if p.outcome != outcome or p.last_move == (9, 9, 9)] == []
+    assert all(len(p.detail) <= 200 and p.detail.isprintable() for p in games) and open_box.restarts == 0
+
+
+def test_what_happens_as_a_program_is_loaded(box):
+    decorated = [f"{head}\n{program('return (0, 2, 4)')}" for head in ("@property", "@str", "x = 1 / 0", "class A:\n    x = undefined", "def d(f): raise SystemExit\n@d")]
+    assert {p.outcome for p in box.play([Job(c, PUZZLE) for c in decorated])} == {"error"}
+    endless = ["@sum\n", "@(lambda f: sum(range(10**12)))\n", "class M(type):\n    @classmethod\n    def __prepare__(*a):\n        while True: pass\nclass A(metaclass=M): pass\n"]
+    assert [p.outcome for p in box.play([Job(h + program("return (0, 2, 4)"), PUZZLE) for h in endless])] == ["error", "timeout", "timeout"]
+    other = ["strategy = lambda board, initial: (0, 2, 4)", "class strategy:\n    def __new__(cls, b, i): return (0, 2, 4)", "from functools import partial\ndef f(x, b, i): return (0, 2, 4)\nstrategy = partial(f, 1)", "async " + program("return (0, 2, 4)")]
+    assert {p.outcome for p in box.play([Job(c, PUZZLE) for c in other])} == {"invalid"}
+
+
+@linux
+def test_a_move_that_is_none_is_told_from_one(open_box):
+    lines = ["class I(int): pass\n    return (I(0), I(2), I(4))", "class T(tuple): pass\n    return T((0, 2, 4))", "class L(list): pass\n    return L([0, 2, 4])"]
+    assert all("no plain tuple of plain ints" in p.detail for p in open_box.play([Job(program(x), PUZZLE) for x in lines]))
+
+
 def test_a_gate_labels_those_that_reach_out(box):
     codes = collection("hostile")
     games = dict(zip(codes, box.play([Job(code, EMPTY) for code in codes.values()])))
@@ -282,7 +328,10 @@ def test_defaults_recursion_and_helpers_work(box):           # X12
 
 @pytest.mark.parametrize("line", ["import os.path", "from os import path", "import math, os", "import xml.etree", "import numpy as np", "from .helpers import solve", "from random import _os", "import builtins",
     "__builtins__['open']", "exec('x = 1')", "compile('1', '', 'eval')", "().__class__.__mro__[1]", "(lambda: 0).__globals__", "(lambda: 0).__code__", "print.__self__", "x.__reduce__()", "getattr(x, 'a' + f())",
-    "getattr(x, f'__{n}__')", "setattr(x, '__dict__', 1)", "x = '{.__globals__}'", "f'{x.__class__}'", "e.__traceback__.tb_frame", "object.__getattribute__(x, 'a')", "__loader__", "importlib.import_module('os')", "import typing; typing.sys"])
+    "getattr(x, f'__{n}__')", "setattr(x, '__dict__', 1)", "x = '{.__globals__}'", "f'{x.__class__}'", "e.__traceback__.tb_frame", "object.__getattribute__(x, 'a')", "__loader__", "importlib.import_module('os')", "import typing; typing.sys",
+    "import typing as t; u = t; u.sys", "import collections; collections.abc.sys", "from re import enum; enum.sys", "import copy; [copy][0].os", "import statistics; statistics.random._os", "g = getattr; g(x, 'a')", "list(map(getattr, [x], ['a']))",
+    "import operator; operator.attrgetter('__class__')(x)", "import operator; operator.attrgetter('__cl' + 'ass__.mro')(x)", "import operator; operator.methodcaller(f())(x)", "from operator import attrgetter as a", "globals()['__buil' + 'tins__']",
+    "('{0.__cl' + 'ass__}').format(x)", "x = 'a' + '__glo' + 'bals__' + 'b'", "__import__('o' + 's')", "i = __import__"])
 def test_forbidden_wherever_it_stands(line):
     for code in (program(line), program("def f():", "    class A:", f"        x = lambda: 0; {line}"), program("try:", f"    {line}", "except Exception: pass", "return (0, 0, 1)")): assert forbidden(code), code
 
@@ -290,7 +339,8 @@ def test_forbidden_wherever_it_stands(line):
 @pytest.mark.parametrize("line", ["import math", "import collections.abc as abc", "from itertools import product, combinations", "x = super().__init__", "x = self._x", "x = a.__class__.__name__", "x = type(a).__name__",
     "x = self.__class__(1)", "self.__dict__.update(a=1)", "x = f.__name__, f.__doc__", "open = [1]; open.append(2)", "x = getattr(cell, 'row', None)", "setattr(self, name, 1)", "x = 'os sys __init__ __main__'",
     "print('import os')", "x = input", "global cache", "x = [].__len__()", "x = dict.fromkeys('ab')", "class A:\n        __slots__ = ('a',)\n        def __eq__(self, other): return self.__class__ is other.__class__", "x = vars, dir, globals",
-    "import time, copy, string, heapq, bisect, functools, random, re"])
+    "import time, copy, string, heapq, bisect, functools, random, re", "import calendar, difflib, keyword, unicodedata, warnings", "import operator; x = operator.attrgetter('row', 'col.n'), operator.methodcaller('count', n)", "self.os = 1; x = self.os",
+    "node.sys = [1]; x = node.sys", "x = cell.signal, cell.io", "x = '_' + '_' + n", "getattr = dict.get; x = getattr", "import collections; x = collections.namedtuple('P', 'a')._fields"])
 def test_not_forbidden(line): assert forbidden(program(line)) is None
 
 
@@ -303,6 +353,23 @@ def test_reading_never_raises(code):
 
 @pytest.mark.parametrize("code", ["(" * 20_000, "[" * 199, "-" * 15_000 + "1", "1" + "+1" * 9_900, "a" + ".a" * 9_000, "if a: pass\n" + "elif a: pass\n" * 1_500, "f(" * 6_000, "lambda:" * 2_500 + "1", "x = " * 4_900 + "1", "9" * 19_000, "'" * 19_999, "not " * 4_900 + "1"])
 def test_a_text_that_is_hard_to_read_is_invalid_or_read(code): assert isinstance(read_code(code), S.Source)
+
+
+def test_a_name_of_a_thousand_pieces_is_read_too():
+    for n in (2, 900, 2400):
+        for call in ("getattr(board, {})", "__import__({})", "x = {}"):
+            assert isinstance(read_code(program(call.format(" + ".join(["''"] * n)))), S.Source)
+    assert forbidden(program(f"getattr(board, {' + '.join(['0'.join(chr(39)*2)]*900)})"))
+
+
+def test_reading_in_many_threads_leaves_the_warnings_alone():
+    import warnings
+    with warnings.catch_warnings():
+        before = list(warnings.filters)
+        threads = [threading.Thread(target=lambda k=k: [read_code(program(f"x = '\\d', {k}, {i}")) for i in range(60)]) for k in range(8)]
+        for t in threads: t.start()
+        for t in threads: t.join()
+        assert warnings.filters == before
 
 
 # ---------------------------------------------------------------- judging
@@ -647,14 +714,22 @@ def test_a_canary_sings_where_its_layer_is_gone():
             assert played.last_move == (9, 9, 9) or "timer" in tried and played.outcome == "wrong", (tried, played)
 
 
-@pytest.mark.parametrize("wrong, says", [(dict(timeout=0), "above 0"), (dict(timeout=float("nan")), "above 0"), (dict(workers=0), "at least 1"), (dict(memory=8), "at least 64"), (dict(fallback="exec"), "choose"), (dict(layers=["walls"]), "unknown layer")])
+@pytest.mark.parametrize("wrong, says", [(dict(timeout=0), "above 0"), (dict(timeout=float("nan")), "above 0"), (dict(workers=0), "at least 1"), (dict(memory=8), "at least 64"), (dict(fallback="exec"), "choose"), (dict(layers=["walls"]), "unknown layer"),
+    (dict(timeout="1"), "a number"), (dict(timeout=True), "a number"), (dict(workers=1.5), "a whole number"), (dict(workers="2"), "a whole number"), (dict(memory=64.5), "a whole number"), (dict(memory=None), "a whole number"), (dict(grace=-1), "at least 0"), (dict(grace=float("nan")), "at least 0"), (dict(grace="x"), "a number")])
 def test_wrong_settings_are_one_line(wrong, says):
     with pytest.raises(ValueError, match=says): Sandbox(**wrong)
 
 
-@pytest.mark.parametrize("board", [[], [[0]*9]*8, [[0]*8]*9, [[10] + [0]*8] + [[0]*9]*8, [[True] + [0]*8] + [[0]*9]*8, [[0.0]*9]*9])
+@pytest.mark.parametrize("board", [[], [[0]*9]*8, [[0]*8]*9, [[10] + [0]*8] + [[0]*9]*8, [[True] + [0]*8] + [[0]*9]*8, [[0.0]*9]*9, None, 5, "0"*81, [[0]*27]*3, [[0]*9]*8 + [5], [[1]*9]*9, [[1, 1] + [0]*7] + [[0]*9]*8])
 def test_a_board_that_is_none_raises(box, board):
     with pytest.raises(ValueError, match="board"): box.play([Job(SOLVER, board)])
+    if board is not None:
+        with pytest.raises(ValueError, match="board"): box.play([Job(SOLVER, PUZZLE, board)])
+
+
+@pytest.mark.parametrize("job, says", [(Job(SOLVER, PUZZLE, None, m), "max_moves") for m in (None, 1.5, "5", True)] + [(Job(c, PUZZLE), "a program is a string") for c in (None, 5, b"x", ["x"])])
+def test_a_job_that_is_none_raises(box, job, says):
+    with pytest.raises(ValueError, match=says): box.play([job])
 
 
 def test_arguments_are_not_changed(box):

@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -21,7 +22,7 @@ from grpo_tutorials.core.board import is_full, refusal, to_text
 from grpo_tutorials.core.rewards import call_rewards, combine
 from grpo_tutorials.core.sandbox import Job, Played, Sandbox, read_code
 from grpo_tutorials.tasks import sudoku as S
-from grpo_tutorials.tasks.sudoku import Referee, SudokuGame, blocks, count_solutions, extract_code, make_grade, make_rewards, parse, puzzle, puzzles_of, solve
+from grpo_tutorials.tasks.sudoku import Referee, SudokuGame, blocks, count_solutions, extract_code, load, make_grade, make_rewards, make_rows, parse, puzzle, puzzles_of, solve
 from grpo_tutorials.tasks.task import get_task, task_names
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -276,6 +277,7 @@ def test_views():
 
 # ---------------------------------------------------------------- code out of an answer
 
+NL, TAB = "\n", "\t"
 BODY = "def strategy(board, initial):\n    return (0, 0, 1)"
 
 
@@ -292,6 +294,8 @@ BODY = "def strategy(board, initial):\n    return (0, 0, 1)"
     (f"```python\n{BODY}\n```\nor better\n```python\n{BODY[:-2]}2)\n```", f"{BODY[:-2]}2)"),
     (f"```python\ndef helper(x):\n    return x\n\n{BODY}\n```", f"def helper(x):\n    return x\n\n{BODY}"), (f"```python\n# the default def\n{BODY}\n```", f"# the default def\n{BODY}"),
     (f"```python\nimport numpy\n{BODY}\n```", f"import numpy\n{BODY}"), (f"```python\n{BODY}\nThis fills cells → done\n```", f"{BODY}\nThis fills cells → done"),
+    (f"```python:solve.py\n{BODY}\n```", BODY), (f"```Python,ignore title=x\n{BODY}\n```", BODY), (f"```c:solve.py\n{BODY}\n```", f"c:solve.py\n{BODY}"), (f"```python\u00a0\n{BODY}\n```", BODY), (f"\ufeff```python\n{BODY}\n```", BODY),
+    (f"- so:\n\n  ```python\n  {BODY.replace(NL, NL + '  ')}\n  ```\n", BODY), (f"```python\n\t{BODY.replace(NL, NL + TAB)}\n```", BODY),
 ])
 def test_extraction(text, code):
     assert extract_code(text) == code
@@ -428,6 +432,38 @@ def test_from_any_thread(box):
 ])
 def test_bad_columns_raise(columns, message):
     with pytest.raises((ValueError, RuntimeError), match=message): make_rewards(Referee(sandbox=Told(Played("wrong"))))[2]([fenced(BODY)], **columns)
+
+
+@pytest.mark.parametrize("row", [dict(puzzle=x) for x in (5, False, {"a": 1}, [None], [[None]], [[]] * 9, [1] * 9, ["1"] * 9, [[0] * 9] * 8 + [3], [[0.0] * 9] * 9, list(range(81)), "", "0" * 80, [])]
+    + [dict(puzzle_seed=x) for x in ("", "x", False, True, 0.0, 1.5, {}, [], [[1]], float("nan"))] + [dict(difficulty=x) for x in (56, -1, "40", 40.0, True)])
+def test_a_row_that_names_no_puzzle_raises_one_line(row):
+    with pytest.raises(ValueError) as e: puzzles_of(row)
+    assert "\n" not in str(e.value)
+    from grpo_tutorials.cli import grade_lines
+    with pytest.raises(ValueError, match="^line 1: "): next(grade_lines(load("smoke"), [json.dumps(dict(row, completion=fenced(BODY))).encode()]))
+
+
+def test_columns_may_be_arrays(box):
+    works = make_rewards(Referee(sandbox=box))[0]
+    assert works([fenced(BODY), ""], puzzle_seed=np.array([1, 2])) == works([fenced(BODY), ""], puzzle_seed=[1, 2]) == [1.0, -2.0]
+    with pytest.raises(ValueError, match="2 values for 1"): works([""], puzzle_seed=np.array([1, 2]))
+
+
+def test_every_completion_has_its_puzzle():
+    for completions, puzzles in ((["a", "b"], [["0" * 81]]), (["a"], [[]])):
+        with pytest.raises(ValueError, match="at least one for each"): Referee().verdicts(completions, puzzles)
+    with pytest.raises(ValueError, match="at least 1 puzzle"): make_rows("train", 1, each=0)
+    for text in (None, 5, b"0" * 81, ["0" * 81]):
+        with pytest.raises(ValueError, match="is a string"): parse(text)
+
+
+def test_a_program_on_the_command_line(tmp_path, monkeypatch):
+    from grpo_tutorials import cli
+    for name, says in ((tmp_path, "is a folder"), (tmp_path / "none.py", "no file"), ("/dev/zero", "more than 1,000,000 bytes"), ("", "no file ''")):
+        with pytest.raises((ValueError, FileNotFoundError), match=says): cli.read_program(str(name))
+    monkeypatch.setattr(sys, "stdin", None)                 # closed by the caller
+    assert cli.read_program("-") == ""
+    with pytest.raises(ValueError, match="no lines"): next(cli.grade_lines(load("smoke"), cli.stdin()))
 
 
 def test_message_lists_and_strings_are_worth_the_same(box):

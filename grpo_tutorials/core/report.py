@@ -160,7 +160,8 @@ def ticks(lo: float, hi: float, most: int = 4) -> list[float]:
 # %% ../../nbs/core/09_report.ipynb #8f9a4564
 def esc(x: Any) -> str:
     "Text for HTML: escaped, and control characters made visible (a model can write anything)."
-    return html.escape(re.sub(r"[\x00-\x08\x0b-\x1f\x7f]", lambda c: chr(0x2400 + ord(c[0])) if ord(c[0]) < 32 else "\u2421", str(x)))
+    shown = lambda c: chr(0x2400 + ord(c[0])) if ord(c[0]) < 32 else "\u2421" if c[0] == "\x7f" else "\ufffd"        # half a surrogate pair is no text
+    return html.escape(re.sub(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", shown, str(x)))
 
 def path_of(points: Iterable[tuple[float, float | None]]) -> str:
     "An SVG path through points; a None lifts the pen."

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 # %% ../../nbs/core/05_sandbox.ipynb #afc70cd4
 from . import zygote
-from .board import Grid, copy_grid, refusal
+from .board import Grid, check_grid, copy_grid, refusal
 from .scale import Unavailable
 from .zygote import HARMLESS, LAYERS, allowed
 
@@ -86,12 +86,20 @@ def read_code(
     if len(code) > zygote.LONGEST: return Source(f"{len(code):,} characters: at most {zygote.LONGEST:,} bytes are read", None, ())
     return _read(code)
 
+_READING = threading.Lock()
+
+def _renew_reading() -> None:
+    global _READING
+    _READING = threading.Lock()              # another thread may have held it when we were forked
+
+if hasattr(os, "register_at_fork"): os.register_at_fork(after_in_child=_renew_reading)
+
 @lru_cache(1024)
 def _read(code: str) -> Source:
     "The same for a text that is short enough to be kept."
     try:
         if len(code.encode()) > zygote.LONGEST: return Source(f"{len(code.encode()):,} bytes: at most {zygote.LONGEST:,} are read", None, ())
-        with warnings.catch_warnings():
+        with _READING, warnings.catch_warnings():              # which two threads must not do at once
             warnings.simplefilter("ignore")
             tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError, SystemError) as e:
@@ -117,6 +125,7 @@ def _unplayable(tree: ast.Module) -> str | None:
 # %% ../../nbs/core/05_sandbox.ipynb #07b22ac2
 _ALLOWED = {name.split(".")[0] for name in HARMLESS}
 _DANGER = frozenset("os sys posix nt io builtins subprocess ctypes socket signal threading multiprocessing importlib inspect gc".split())
+_SYSTEM = _DANGER - frozenset("nt io signal threading inspect gc".split())      # nobody gives an attribute of their own these names
 _CALLS = frozenset("eval exec compile open breakpoint __import__ __builtins__ __loader__ __spec__".split())
 _WAYS_OUT = frozenset("""__base__ __bases__ __mro__ __subclasses__ __globals__ __builtins__ __code__ __closure__ __dict__ __class__ __self__ __func__
     __getattribute__ __reduce__ __reduce_ex__ __loader__ __spec__ __import__ __traceback__ mro gi_frame gi_code cr_frame ag_frame tb_frame tb_next
@@ -134,18 +143,24 @@ def _imported(node: ast.AST) -> list[str]:
 # %% ../../nbs/core/05_sandbox.ipynb #a7755986
 def _folded(node: ast.AST) -> str | None:
     "The text of a string, also one that is put together from pieces; None where it is not known before the program runs."
-    if isinstance(node, ast.Constant): return node.value if isinstance(node.value, str) else None
-    parts = [node.left, node.right] if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) else node.values if isinstance(node, ast.JoinedStr) else []
-    texts = [_folded(p) for p in parts]
-    return "".join(texts) if texts and None not in texts else None
+    texts, left, steps = [], [node], 100                   # a sum of a thousand pieces is known to nobody: reading has to end
+    while left and (steps := steps - 1):
+        n = left.pop()
+        if isinstance(n, ast.Constant) and isinstance(n.value, str): texts.append(n.value)
+        elif isinstance(n, ast.BinOp) and isinstance(n.op, ast.Add): left += [n.right, n.left]
+        elif isinstance(n, ast.JoinedStr): left += n.values[::-1]
+        else: return None
+    return None if left else "".join(texts)
 
 # %% ../../nbs/core/05_sandbox.ipynb #e7811888
 _LOOK_UP = ("getattr", "setattr", "delattr", "hasattr")
+_GETTERS = ("attrgetter", "methodcaller")
 _TELLING = {
-    ast.Import: lambda n: True, ast.ImportFrom: lambda n: True, ast.Name: lambda n: n.id in _CALLS, ast.arg: lambda n: n.arg in _CALLS,
+    ast.Import: lambda n: True, ast.ImportFrom: lambda n: True, ast.Name: lambda n: n.id in _CALLS or n.id in _LOOK_UP, ast.arg: lambda n: n.arg in _CALLS,
+    ast.BinOp: lambda n: isinstance(n.op, ast.Add) and isinstance(n.right, (ast.Constant, ast.JoinedStr, ast.BinOp)), ast.MatchClass: lambda n: bool(n.kwd_attrs),
     ast.FunctionDef: lambda n: n.name in _CALLS, ast.ClassDef: lambda n: n.name in _CALLS, ast.Expr: lambda n: isinstance(n.value, ast.Constant),
     ast.Attribute: lambda n: n.attr.startswith("_") or n.attr in _WAYS_OUT or n.attr in _DANGER, ast.Constant: lambda n: isinstance(n.value, str) and "__" in n.value,
-    ast.Call: lambda n: getattr(n.func, "id", getattr(n.func, "attr", "")) in (*_LOOK_UP, "__import__", "import_module"),
+    ast.Call: lambda n: getattr(n.func, "id", getattr(n.func, "attr", "")) in (*_LOOK_UP, *_GETTERS, "__import__", "import_module"),
 }
 
 # %% ../../nbs/core/05_sandbox.ipynb #a109f55a
@@ -155,6 +170,8 @@ def _forbidden(
     "The first thing, by line, that a strategy has no need of; the whole program is looked at."
     bound = {n.id for n in nodes if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)} | {n.arg for n in nodes if isinstance(n, ast.arg)}
     bound |= {n.name for n in nodes if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+    bound |= {id(n.func) for n in nodes if isinstance(n, ast.Call)}             # called, and not handed on
+    bound |= {"." + n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
     modules = {(a.asname or a.name.split(".")[0]) for n in nodes if isinstance(n, ast.Import) for a in n.names}
     prose = {id(n.value) for n in nodes if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)}       # docstrings
     named = {id(n.value) for n in nodes if isinstance(n, ast.Attribute) and n.attr == "__name__"}   # x.__class__.__name__
@@ -166,21 +183,34 @@ def _suspect(node: ast.AST, bound: set[str], modules: set[str]) -> str | None:
     "What is wrong with one node."
     for name in _imported(node):
         if name not in _ALLOWED: return f"imports {name}"
-    if isinstance(node, ast.ImportFrom): return next((f"imports {a.name}" for a in node.names if a.name in _DANGER or a.name.startswith("_")), None) if node.module != "__future__" else None
+    if isinstance(node, ast.ImportFrom): return next((f"imports {a.name}" for a in node.names if a.name in _DANGER or a.name.startswith("_") or a.name in _GETTERS and a.asname), None) if node.module != "__future__" else None
+    if isinstance(node, ast.Name) and node.id in _LOOK_UP: return f"hands {node.id} on" if not {id(node), node.id} & bound else None
     if isinstance(node, ast.Name): return f"uses {node.id}" if node.id in _CALLS and node.id not in bound else None
-    if isinstance(node, ast.Attribute): return _suspect_attribute(node, modules)
-    if isinstance(node, ast.Constant) and isinstance(node.value, str): return next((f"has {n} in a string" for n in _NAMES_OUT if n in node.value), None)
-    if isinstance(node, ast.Call) and getattr(node.func, "id", "") in _LOOK_UP and len(node.args) > 1:
-        name, own = _folded(node.args[1]), getattr(node.args[0], "id", "") in ("self", "cls", "other")
-        if name is None and not own: return "looks up an attribute whose name it puts together"
-        return f"uses {name}" if name in _WAYS_OUT and not own else None
+    if isinstance(node, ast.Attribute): return _suspect_attribute(node, bound, modules)
+    if isinstance(node, ast.MatchClass): return next((f"uses {name}" for name in node.kwd_attrs if name in _WAYS_OUT), None)
+    if isinstance(node, (ast.Constant, ast.BinOp)): return next((f"has {n} in a string" for n in _NAMES_OUT if n in text), None) if "__" in (text := _folded(node) or "") else None
+    if isinstance(node, ast.Call): return _suspect_call(node)
 
 # %% ../../nbs/core/05_sandbox.ipynb #6cd720df
-def _suspect_attribute(node: ast.Attribute, modules: set[str]) -> str | None:
+_OWN = ("self", "cls", "other")
+
+def _suspect_attribute(node: ast.Attribute, bound: set[str], modules: set[str]) -> str | None:
     "What is wrong with `x.name`."
-    of = getattr(node.value, "id", "")
-    if node.attr in _WAYS_OUT and not (of in ("self", "cls", "other") and node.attr in ("__class__", "__dict__")): return f"uses {node.attr}"
+    of, root = getattr(node.value, "id", ""), node.value
+    while isinstance(root, ast.Attribute): root = root.value
+    if node.attr in _WAYS_OUT and not (of in _OWN and node.attr in ("__class__", "__dict__")): return f"uses {node.attr}"
     if of in modules and (node.attr in _DANGER or node.attr.startswith("_")): return f"uses {of}.{node.attr}"
+    if getattr(root, "id", "") in modules and node.attr.lstrip("_") in _DANGER: return f"uses {node.attr}"
+    if node.attr in _SYSTEM and of not in _OWN and not {node.attr, "." + node.attr} & bound: return f"uses {node.attr}"
+
+def _suspect_call(node: ast.Call) -> str | None:
+    "What is wrong with looking an attribute up by a name in a string."
+    called, names = getattr(node.func, "id", getattr(node.func, "attr", "")), node.args
+    if called in _LOOK_UP: names = [] if not isinstance(node.func, ast.Name) or getattr((names or [None])[0], "id", "") in _OWN else names[1:2]
+    elif called not in _GETTERS: names = []
+    for name in map(_folded, names[:1] if called == "methodcaller" else names):
+        if name is None: return "looks up an attribute whose name it puts together"
+        if used := set(name.split(".")) & _WAYS_OUT: return f"uses {min(used)}"
 
 # %% ../../nbs/core/05_sandbox.ipynb #2fa86acc
 def invalid(code: str) -> str | None:
@@ -410,6 +440,10 @@ class _Opened:
         grace: float = 3.0,                # seconds on the wall beyond the timeout, at least
         layers: Sequence[str] = LAYERS,    # one is left out only to show what it is for
     ):
+        for name, value in dict(timeout=timeout, workers=workers or 1, memory=memory, grace=grace).items():
+            number = int if name in ("workers", "memory") else (int, float)
+            if not isinstance(value, number) or isinstance(value, bool): raise ValueError(f"{name} is {value!r}: give a {'whole ' * (number is int)}number")
+        if not grace >= 0: raise ValueError(f"grace is {grace}: give seconds, at least 0")
         if not 0 < timeout <= 3600: raise ValueError(f"timeout is {timeout}: give seconds above 0, at most 3600")
         if workers is not None and workers < 1: raise ValueError(f"workers is {workers}: give at least 1")
         if memory < 64: raise ValueError(f"memory is {memory}: Python itself needs about 40 MB, so give at least 64")
@@ -476,7 +510,7 @@ class Sandbox(_Opened):
         with self._lock:
             if self._owner != os.getpid() or not (self._pool or self._monty): self.open()       # closed, or we were forked
         jobs = list(jobs)
-        for board in [j.board for j in jobs] + [j.initial for j in jobs if j.initial is not None]: _check_board(board)
+        for job in jobs: _check_job(job)
         keys = [(j.code, str(j.board), str(j.initial), j.max_moves) for j in jobs]
         once = dict(zip(keys, jobs))
         done = {k: unplayed(j, self.gate) for k, j in once.items()}
@@ -504,10 +538,18 @@ class Sandbox(_Opened):
     def restarts(self) -> int: return self._pool.deaths if self._pool else 0
 
 # %% ../../nbs/core/05_sandbox.ipynb #2f91c9b7
-def _check_board(board: Sequence[Sequence[int]]) -> None:
-    "Raise ValueError for anything but 9 rows of 9 plain ints from 0 to 9."
-    if len(board) != 9 or any(len(line) != 9 for line in board): raise ValueError("a board is 9 rows of 9 digits")
-    if any(type(x) is not int or not 0 <= x <= 9 for line in board for x in line): raise ValueError("a board holds plain ints from 0 to 9, 0 where a cell is empty")
+@lru_cache(1024)
+def _check_cells(cells: bytes) -> None: check_grid([list(cells[i:i + 9]) for i in range(0, 81, 9)])
+
+def _check_job(job: Job) -> None:
+    "Raise ValueError for a board that is none, on which a digit sees its twin too, and for a number of moves that is no plain int."
+    for board in (job.board, *(() if job.initial is None else (job.initial,))):
+        try: rows = copy_grid(board)
+        except TypeError: rows = []
+        if [len(r) for r in rows] != [9]*9 or any(type(x) is not int or not 0 <= x <= 9 for r in rows for x in r): check_grid(board)
+        _check_cells(bytes(sum(rows, [])))
+    if type(job.max_moves) is not int: raise ValueError(f"max_moves is {job.max_moves!r}: give a whole number")
+    if not isinstance(job.code, str): raise ValueError(f"a program is a string, not {type(job.code).__name__}: pass the code itself")
 
 def unplayed(
     job: Job,
@@ -625,9 +667,11 @@ def lacking(
     code: str,           # the program
 ) -> bool:
     "Whether an error in the fallback comes from what it lacks beside Python."
-    import builtins, re
+    import builtins, re, types
+    kinds = {t.__name__: t for t in (*vars(types).values(), *vars(builtins).values()) if isinstance(t, type)}       # "coroutine", "function", "int"
     if kind == "NotImplementedError" or re.search("(not|never) (yet )?support|Internal error in monty|no __dict__", message): return True
-    if m := re.match(r"'(\w+)' object has no attribute '(\w+)'", message): return hasattr(getattr(builtins, m[1], None), m[2]) or f"class {m[1]}" in code and m[2].startswith("__")
+    if m := re.match(r"'(\w+)' object has no attribute '(\w+)'", message): return hasattr(kinds.get(m[1]), m[2]) or f"class {m[1]}" in code and m[2].startswith("__")
+    if "'list' object is not an iterator" in message: return " for " in code          # its generators are lists
     if m := re.match(r"name '(\w+)' is not defined", message): return hasattr(builtins, m[1])
     if m := re.match(r"No module named '(\w+)|cannot import name '\w+' from '(\w+)", message): return (m[1] or m[2]) in _ALLOWED
     if m := re.match(r"module '(\w+)' has no attribute|'(\w+)' object", message): return (m[1] or "") in _ALLOWED or f"class {m[2]}" in code

@@ -118,8 +118,11 @@ def told(error: BaseException) -> str:
 
 def shown(answer) -> str:
     "What a program returned, in a few words."
-    import reprlib
-    try: return f"it returned {reprlib.repr(answer)}"[:120]
+    import re, reprlib
+    try:
+        text = reprlib.repr(answer)[:90]
+        like_a_move = re.fullmatch(r"[(\[](-?\d+, ){2}-?\d+[)\]]", text)      # ints or a tuple of its own making
+        return f"it returned {text}{', which is no plain tuple of plain ints' if like_a_move else ''}"
     except BaseException: return f"it returned a {type(answer).__name__}"
 
 def run(code, board, initial, most, page) -> None:
@@ -202,13 +205,13 @@ def child(data, ready, page, layers, parent, prctl, program) -> None:
     finally: os._exit(0)
 
 # %% ../../nbs/core/05b_zygote.ipynb #05249477
-HARMLESS = ("__future__ abc array bisect cmath collections collections.abc contextlib copy dataclasses datetime decimal enum fractions functools graphlib heapq "
-            "itertools json math numbers operator pprint queue random re reprlib statistics string struct textwrap time types typing weakref").split()
+HARMLESS = ("__future__ abc array bisect calendar cmath collections collections.abc colorsys contextlib copy dataclasses datetime decimal difflib enum fractions functools graphlib "
+            "heapq itertools json keyword math numbers operator pprint queue random re reprlib statistics string struct textwrap time types typing unicodedata warnings weakref").split()
 
 def preload() -> None:
     "Load what strategies may import, and what Python itself loads late; `random` starts every game from the same state."
     register, os.register_at_fork = os.register_at_fork, lambda **hooks: None       # random would seed itself anew in each child
-    for name in (*HARMLESS, "unicodedata", "_strptime", "encodings.latin_1", "encodings.ascii"): __import__(name)
+    for name in (*HARMLESS, "_strptime", "encodings.latin_1", "encodings.ascii"): __import__(name)
     os.register_at_fork = register
     sys.modules["random"].seed(0)
 

@@ -20,6 +20,7 @@ import ast
 import random
 import re
 import secrets
+import textwrap
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
@@ -38,6 +39,7 @@ def parse(
     text: str,           # 81 of 1-9, 0 or "."; blanks between them do not count
 ) -> Grid:
     "A grid from text; a wrong length, a strange character or two equal digits in sight of each other raise."
+    if not isinstance(text, str): raise ValueError(f"a puzzle in a line is a string, not {type(text).__name__}: give its 81 characters")
     cells = "".join(text.split())
     if strange := sorted(set(cells) - set("0123456789.")): raise ValueError(f"{strange[0]!r} is no cell: a puzzle is written in 1-9, with 0 or . for an empty cell")
     if len(cells) != 81: raise ValueError(f"the puzzle has {len(cells)} cells: give all 81, row by row")
@@ -318,15 +320,15 @@ class SudokuGame:
 # %% ../../nbs/tasks/03_sudoku.ipynb #6eedb7af
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 VALUE = r"""("[^"]*"|'[^']*'|[^\s"']+)"""
-TAG = re.compile(rf"([\w+#.-]*|\{{[^{{}}]*\}})(\s+([\w-]+={VALUE}|\{{[^{{}}]*\}}))*")      # a language, and attributes
+TAG = re.compile(rf"([\w+#.-]*|py(?:thon)?3?[:,][^\s\"'`]*|\{{[^{{}}]*\}})(\s+([\w-]+={VALUE}|\{{[^{{}}]*\}}))*", re.I)      # a language, a file's name after it, and attributes
 
 def blocks(
     text: str,
 ) -> list[tuple[str, str]]:      # (language tag in small letters, code) of each block, in order
     "The fenced code blocks of a Markdown text."
     out, fence, lines = [], "", []
-    for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-        mark, rest = (m[1], m[2].strip(" \t")) if (m := FENCE.fullmatch(line)) else ("", "")
+    for line in text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        mark, rest = (m[1], m[2].strip()) if (m := FENCE.fullmatch(line)) else ("", "")
         if fence:
             if mark and mark[0] == fence[0] and len(mark) >= len(fence) and not rest: fence = ""
             else: lines.append(line)
@@ -343,7 +345,8 @@ def extract_code(
     text: Any,                   # a completion: a string, or a list of messages
 ) -> str | None:                 # None: no block of Python in it
     "The last block that defines a strategy that can be played, else the last that defines one at all, else the last block of Python."
-    python = [code for tag, code in blocks(completion_text(text)) if (tag.split() or [""])[0].strip("{}.") in PYTHON and code.strip()]
+    python = [code for tag, code in blocks(completion_text(text)) if re.split(r"[\s:,]", tag)[0].strip("{}.") in PYTHON and code.strip()]
+    python = [textwrap.dedent(code) if code[0] in " \t" else code for code in python]        # in a list the whole block is indented
     whole = [code for code in python if read_code(code).invalid is None]
     named = [code for code in python if re.search(r"^def\s+strategy\b", code, re.M)]
     return (whole or named or python or [None])[-1]
@@ -548,11 +551,12 @@ def puzzles_of(
     "The puzzles of a row; seed 0 and difficulty 40 where it says nothing."
     given = row.get("puzzle")
     if given is not None:
-        one = isinstance(given, str) or len(given) == 9 and not isinstance(given[0], str) and not isinstance(given[0][0], (list, tuple))
+        if not isinstance(given, (str, list, tuple)): raise ValueError(f"puzzle is {given!r}: give 81 characters, 9 rows of 9 digits, or a list of puzzles")
+        one = isinstance(given, str) or len(given) == 9 and not any(isinstance(x, str) or isinstance(x, (list, tuple)) and x and isinstance(x[0], (list, tuple)) for x in given)
         grids = [parse(g) if isinstance(g, str) else check_grid(g) for g in ([given] if one else given)]
     else:
         seeds, difficulty = row.get("puzzle_seed"), row.get("difficulty")
-        seeds = seeds if isinstance(seeds, (list, tuple)) else [seeds or 0]
+        seeds = seeds if isinstance(seeds, (list, tuple)) else [0 if seeds is None else seeds]
         grids = [puzzle(40 if difficulty is None else difficulty, s) for s in seeds]
     if not grids: raise ValueError("this row names no puzzle: give puzzle, or puzzle_seed with at least one seed")
     return tuple(map(to_text, grids))
@@ -612,6 +616,7 @@ class Referee:
         puzzles: Sequence[Sequence[str]],          # of each completion: 81 characters each
     ) -> list[Verdict]:
         "One verdict a completion."
+        if len(completions) != len(puzzles) or not all(puzzles): raise ValueError(f"{len(completions)} completions and puzzles for {sum(map(bool, puzzles))} of them: name at least one for each")
         codes = [extract_code(c) for c in completions]
         with self._lock:
             batch = [(code, *ps) for code, ps in zip(codes, puzzles)]
@@ -633,7 +638,8 @@ class Referee:
 # %% ../../nbs/tasks/03_sudoku.ipynb #fc8c62e4
 def _columns(columns: dict[str, Any], n: int) -> list[dict[str, Any]]:
     "The columns that name puzzles, as one row a completion; a value that is no list goes for all."
-    each = lambda x: x if isinstance(x, (list, tuple)) else [x] * n
+    plain = lambda x: x.tolist() if hasattr(x, "tolist") else x                # arrays
+    each = lambda x: x if isinstance(x := plain(x), (list, tuple)) else [x] * n
     named = {k: each(columns[k]) for k in ("puzzle", "puzzle_seed", "difficulty") if columns.get(k) is not None}
     for k, v in named.items():
         if len(v) != n: raise ValueError(f"column {k} has {len(v)} values for {n} completions: give one for each")
@@ -746,6 +752,7 @@ def make_rows(
     "`n` times the prompt, with other puzzles each time."
     if split not in ("train", "test"): raise ValueError(f"split is {split!r}: choose train or test")
     if n < 1: raise ValueError(f"n is {n}: ask for at least 1 row")
+    if each < 1: raise ValueError(f"each is {each}: give at least 1 puzzle a row")
     check_difficulty(difficulty)
     rng, seen = random.Random(f"sudoku rows {split} {seed}"), set()
     def one() -> int:
