@@ -221,7 +221,7 @@ def failures(
     processes: int = 2,
     kinds: Sequence[str] = tuple(SAYS),
     ranks: Sequence[int] = (1, 0),           # who fails
-    deadline: float = 8.0,                   # seconds to wait for a process at a step
+    deadline: float = 12.0,                  # seconds to wait for a process at a step
     silence: float = 10.0,                   # seconds without a sign of life
 ) -> Iterator[dict[str, Any]]:               # a row each
     "Let a process fail and measure how long the others take to say who it was."

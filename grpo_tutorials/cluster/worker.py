@@ -56,7 +56,7 @@ def digest(
     "A hash to show to the others."
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
-# %% ../../nbs/cluster/05b_worker.ipynb #002b5919
+# %% ../../nbs/cluster/05b_worker.ipynb #1e1b918c
 @contextlib.contextmanager
 def distributed(
     job: dict[str, Any], rank: int, roll: RollCall,
@@ -67,7 +67,7 @@ def distributed(
     jax.config.update("jax_enable_recoverability", True)      # or JAX would end this process first where process 0 is gone, with a page of its own
     if job["processes"] > 1:
         jax.distributed.initialize(job["coordinator"], job["processes"], rank, initialization_timeout=int(job["join"]),
-                                   heartbeat_timeout_seconds=10, shutdown_timeout_seconds=10)
+                                   heartbeat_timeout_seconds=100, shutdown_timeout_seconds=10)      # the roll call is faster, and says who
     yield jax
     if job["processes"] > 1:
         roll.meet("leave JAX")
