@@ -429,6 +429,24 @@ def test_a_zygote_that_is_killed_is_replaced_and_its_program_played_again():
 
 
 @linux
+def test_a_zygote_that_is_killed_as_it_starts_is_replaced_too():
+    with Sandbox(.5, workers=1) as b:
+        make, killed = b._pool.make, []
+        def short_lived():
+            z = make()
+            if len(killed) < 2: os.kill(z.process.pid, signal.SIGKILL); killed.append(z)
+            return z
+        b._pool.make = short_lived
+        os.kill(b._pool.idle[0].process.pid, signal.SIGKILL)
+        assert b.play([Job(SOLVER, PUZZLE)])[0].outcome == "solved" and b.restarts == 3
+        b._pool.make = lambda: (z := make(), os.kill(z.process.pid, signal.SIGKILL))[0]         # and one that never starts is said
+        os.kill(b._pool.idle[0].process.pid, signal.SIGKILL)
+        with pytest.raises(Unavailable, match="did not start"): b.play([Job(SOLVER, PUZZLE)])
+        b._pool.make = make
+        assert b.play([Job(SOLVER, PUZZLE)])[0].outcome == "solved" and b._pool.live == 1
+
+
+@linux
 def test_a_zygote_that_is_killed_twice_gives_no_score():
     with Sandbox(20, workers=1) as b:
         stop = threading.Event()

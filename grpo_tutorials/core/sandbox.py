@@ -358,9 +358,13 @@ class _Pool:
             raise
 
     def _started(self) -> _Zygote:
-        z = self.make()
-        try: z.greet(); return z
-        except BaseException: z.close(); raise
+        for again in (True, True, False):           # one that is killed as it starts is replaced like any other
+            z = self.make()
+            try: z.greet(); return z
+            except BaseException as e:
+                z.close()
+                if not again or not isinstance(e, Unavailable): raise
+                with self.free: self.deaths += 1
 
     def give(self, z: _Zygote) -> None:
         with self.free:
