@@ -25,7 +25,7 @@ from ..core.chat import Tokenizer, load_tokenizer
 from ..core.grpo import group_advantages
 from ..core.losses import completion_mask, is_one_of, token_losses, token_weights
 from ..core.runs import Run, due
-from ..core.training import Judge, evaluation, prompt_ids, step_metrics, training_rows
+from ..core.training import Judge, evaluation, fitting_rows, prompt_ids, step_metrics, training_rows
 from ..models import forward as F
 from grpo_tutorials.models.devices import (Answers, Batch, collect, compile_cache, cut, export, find_model, load_state, make_mesh, mine, pad, placed, regroup, save_state,
     throw, wide, with_adapter)
@@ -276,7 +276,7 @@ def load_policy(
     adapter: str | Path | None = None,      # a PEFT adapter folder made on this base
 ) -> Answers:                               # call it with prompts
     "A model folder, with or without an adapter, ready to answer."
-    return Answers(Writer(Policy(with_adapter(folder, adapter, scale.dtype), dtype=scale.dtype), load_tokenizer(folder), scale, make_mesh(scale.mesh)))
+    return Answers(Writer(Policy(with_adapter(folder, adapter, scale.dtype), dtype=scale.dtype), load_tokenizer(folder, scale.chat_template or None), scale, make_mesh(scale.mesh)))
 
 # %% ../../nbs/engines/00_scratch.ipynb #6803ef5d
 def train(
@@ -289,11 +289,12 @@ def train(
 ) -> dict[str, Any]:            # the summary
     "Train `task` with the GRPO of this page; everything worth keeping is in the run folder."
     if run.finished: return run.summary
-    refuse(scale, "scratch", "optim")
+    refuse(scale, "scratch", "optim", "sampler_mesh")
     compile_cache()
     folder = find_model(scale, task.name, force)
     run.event("load", 0, 1)
-    tokenizer, held, rows = load_tokenizer(folder), task.rows("test", scale.eval_n, 0), training_rows(task, scale, seed)
+    tokenizer = load_tokenizer(folder, scale.chat_template or None)
+    held, rows = fitting_rows(task, "test", scale.eval_n, 0, scale, tokenizer), training_rows(task, scale, seed, tokenizer)
     prompts, asked = (prompt_ids(x, tokenizer, scale.max_prompt_length) for x in (rows, held))
     width = wide(max(map(len, prompts + asked)))
     base = F.load(folder, jnp.dtype(scale.dtype if scale.lora_rank else "float32"))

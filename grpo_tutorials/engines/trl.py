@@ -562,7 +562,7 @@ def preflight(
     say: Callable[[str], None] = print,
 ) -> Path:                                     # the model folder
     "Find the model, and stop where something is missing."
-    refuse(scale, "trl", "mesh")
+    refuse(scale, "trl", "mesh", "sampler_mesh")
     local = Path(scale.model).expanduser()
     if scale.model != "tiny" and not local.is_dir() and (scale.model.startswith((".", "/", "~")) or scale.model.count("/") != 1):
         raise FileNotFoundError(f"no model folder {scale.model}: check --model")

@@ -117,7 +117,7 @@ def find_model(scale: Scale, task_name: str, force: bool = False) -> Path:      
     "The model of a run; stops where it, or an accelerator for the full scale, is missing."
     folder = checkpoint(task_name) if scale.model == "tiny" else Path(scale.model).expanduser()
     if not folder.is_dir(): raise FileNotFoundError(f"no model folder {scale.model}: this engine downloads nothing, so give --model DIR with a local copy")
-    check_model(folder)
+    check_model(folder, template=not scale.chat_template)
     if scale.name == "full" and jax.default_backend() == "cpu" and not force:
         raise Unavailable("scale full needs an accelerator and JAX sees only CPUs: install the [tpu] or [cuda] extra on such a machine, or choose --scale cpu")
     return folder
