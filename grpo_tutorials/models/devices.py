@@ -11,6 +11,7 @@ __all__ = ['jax', 'Batch', 'compile_cache', 'wide', 'pad', 'throw', 'cut', 'regr
 # %% ../../nbs/models/05_devices.ipynb #ee47d34b
 import math, os, shutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,13 @@ def pad(prompts: Sequence[Sequence[int]], width: int) -> tuple[np.ndarray, np.nd
     return ids, np.array([[False] * (width - len(p)) + [True] * len(p) for p in prompts])
 
 # %% ../../nbs/models/05_devices.ipynb #0eb0b7b6
+@partial(jax.jit, static_argnames="shape")
+def _throw(key: jax.Array, rows: jax.Array, shape: tuple[int, int]) -> jax.Array:
+    return jax.vmap(lambda r: jax.random.uniform(jax.random.fold_in(key, r), shape))(rows)
+
 def throw(seed: int, step: int, rows: Sequence[int], shape: tuple[int, int]) -> jax.Array:
     "A uniform number for each token of (completions, length) of each of these rows: the same for the same seed, step and row."
-    key = jax.random.fold_in(jax.random.key(seed), step)
-    return jax.vmap(lambda r: jax.random.uniform(jax.random.fold_in(key, r), shape))(jnp.asarray(rows))
+    return _throw(jax.random.fold_in(jax.random.key(seed), step), np.asarray(rows), tuple(shape))
 
 # %% ../../nbs/models/05_devices.ipynb #2d174f45
 Batch = dict[str, Any]     # prompts, mask (b, p); ids, dice (b, g, length); advantages (b, g); whatever is there
