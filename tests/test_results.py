@@ -47,6 +47,17 @@ def test_gsm8k_is_learned_on_both_engines():
         assert len(found) == 6 and all(float(a["greedy_low"]) > float(b["greedy_high"]) for b, a in zip(found[::2], found[1::2]))
 
 
+def test_every_engine_learns():
+    "Whatever runs stand in the file, in the order before, training, after."
+    runs = {}
+    for r in rows("engines_cpu.csv"): runs.setdefault((r["task"], r["engine"], r["lora_rank"], r["seed"]), []).append(r)
+    assert {engine for _, engine, _, _ in runs} == {"scratch", "tunix", "trl"} and {rank for task, _, rank, _ in runs if task == "sudoku"} == {"0"}
+    for key, mine in runs.items():
+        before, after = mine[0], mine[-1]
+        assert [r["phase"] for r in mine] == ["before", *["train"] * int(after["step"]), "after"], key
+        assert all(float(after[k + "_low"]) > float(before[k + "_high"]) for k in ("greedy", "sampled")), key
+
+
 def test_every_step_has_its_row():
     for name in ("gsm8k_cpu.csv", "gsm8k_trl_cpu.csv", "sudoku_cpu.csv"):
         table = rows(name)

@@ -67,6 +67,7 @@ def cut(
 
 def regroup(batch: Batch, k: int) -> Batch:
     "Every group in k pieces, each with its prompt."
+    if k == 1: return batch
     turn = lambda name, x: jnp.repeat(x, k, 0) if name in ("prompts", "mask") else x.reshape(x.shape[0] * k, x.shape[1] // k, *x.shape[2:])
     return {name: turn(name, x) for name, x in batch.items()}
 
