@@ -596,7 +596,7 @@ def read_messages(
     "A conversation: a list of messages, or an object with the key messages."
     try: value = json.loads(stdin().read() if source == "-" else Path(source).read_bytes())
     except FileNotFoundError: raise FileNotFoundError(f"no file {source}: check --messages") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as e: raise ValueError(f"{'stdin' if source == '-' else source}: not JSON ({e})") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as e: raise ValueError(f"{'stdin' if source == '-' else source}: not JSON ({e})") from None
     if isinstance(value, dict): value = value.get("messages", [value] if "role" in value else None)
     if not isinstance(value, list): raise ValueError(f'{source}: messages are wanted, such as [{{"role": "user", "content": "..."}}]')
     return value
@@ -612,7 +612,7 @@ def conversation(
     from grpo_tutorials.core.answers import TAGS
     from grpo_tutorials.core.chat import check_messages, fill, load_data_template
     if messages is not None and question is not None: raise ValueError("--messages and --question: give one of them")
-    if messages is None: return fill(load_data_template(template or "gsm8k_rl"), EXAMPLE if question is None else question, TAGS)
+    if messages is None: return fill(load_data_template("gsm8k_rl" if template is None else template), EXAMPLE if question is None else question, TAGS)
     if template is None: return messages
     check_messages(messages)
     if messages[-1]["role"] != "user" or not isinstance(messages[-1]["content"], str): raise ValueError("the last message is not a user's text: there is no question for the data template")
@@ -660,10 +660,10 @@ def render_command(
     from types import SimpleNamespace
     from grpo_tutorials.core.chat import encode_prompt, load_template, render_prompt
     talk = conversation(None if messages is None else read_messages(messages), question, data_template)
-    template = load_template(chat_template or "gemma3") if chat_template or not tokenizer else None
-    tok = tokenizer_of(tokenizer) if tokenizer else SimpleNamespace(bos_token="<bos>" if "bos_token" in template else None, eos_token=None)
+    template = None if chat_template is None and tokenizer is not None else load_template("gemma3" if chat_template is None else chat_template)
+    tok = tokenizer_of(tokenizer) if tokenizer is not None else SimpleNamespace(bos_token="<bos>" if "bos_token" in template else None, eos_token=None)
     text = render_prompt(talk, tok, template)
-    if as_json: print(json.dumps(dict(text=text) | (dict(tokens=encode_prompt(talk, tok, template)) if tokenizer else {})))
+    if as_json: print(json.dumps(dict(text=text) | (dict(tokens=encode_prompt(talk, tok, template)) if tokenizer is not None else {})))
     else: print(text, end="" if text.endswith("\n") else "\n")
 
 # %% ../nbs/cli.ipynb #4cdab6e1
@@ -919,8 +919,9 @@ def tpu_check(
     grpo-tutorials tpu check --example
     grpo-tutorials tpu check --cluster --set rl.num_generations=16
     """
-    from grpo_tutorials.cluster.launch import health
+    from grpo_tutorials.cluster.launch import absent, health
     job = pod_job(backend, templates, changes, example, as_json)
+    if cluster and (lines := [line for line in absent("jobset") if line.startswith("kubectl")]): refuse_all(lines, as_json)
     rows, found = job_rows(job, backend), health(job) if cluster else []
     if as_json: print(json.dumps(dict(ok=all(h.good for h in found), job=dict(rows), cluster=[h._asdict() for h in found])))
     else: say(grid(rows + [(h.what, f"{'good' if h.good else 'NOT GOOD'}: {h.evidence}") for h in found]))
@@ -973,7 +974,7 @@ def look(backend: str, steps_of: Callable) -> None:
     if lines := [line for line in launch.absent(backend) if line.startswith(program)]: refuse_all(lines)
     for what, address in launch.console(job).items(): print(f"{what}: {address}", file=sys.stderr, flush=True)
     for step in steps_of(job, backend):
-        if (status := launch.call(step)): refuse_all([f"{step.otherwise} (exit status {status})"], status=1)
+        if (status := launch.call(step)): refuse_all([launch.failed(step, status)], status=1)
 
 # %% ../nbs/cli.ipynb #2f9b9aae
 @tpus.command("status")
@@ -1001,6 +1002,7 @@ def metrics_source(
     folder: str | None,      # as given
 ) -> tuple[str, str]:        # where the event files are, and the name of the run
     "The folder with the event files: the one that was named, else the job's own."
+    if folder is not None and not folder.strip(): raise ValueError("FOLDER is empty: give the one with the event files, BASE_OUTPUT_DIRECTORY/RUN_NAME/tensorboard")
     if folder is not None: return folder, Path(folder.rstrip("/")).parent.name or "job"
     job = pod_job("gcluster", only=("BASE_OUTPUT_DIRECTORY", "RUN_NAME"))
     return f"{job.output.rstrip('/')}/{job.name}/tensorboard", job.name
@@ -1022,6 +1024,7 @@ def tpu_metrics(
     source, name = metrics_source(folder)
     flags = pod_job("gcluster", changes=changes, example=True).recipe.flags
     if log is not None and not Path(log).is_file(): raise FileNotFoundError(f"no file {log}: give --log the output of grpo-tutorials tpu logs")
+    if out is not None and not out.strip(): raise ValueError("--out is empty: give it the name of a folder")
     run = collect(source, Path(out or f"runs/openmath-maxtext-{name}"), flags, None if log is None else Path(log).read_text(encoding="utf-8", errors="replace"))
     lines, line = run.read_metrics(), verdict(Record.load(run.path))
     if as_json: return print(json.dumps(dict(path=str(run.path), steps=lines[-1]["step"], verdict=line, watched={k: [a, b] for k, a, b in watched(lines)})))

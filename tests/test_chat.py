@@ -191,3 +191,38 @@ def test_real_questions_render():
             question = json.loads(line)["question"]
             text = render(fill(template, question, TAGS), "gemma3")
             assert question.strip() in text and text.count("<start_of_turn>") == 2
+
+
+# ---------------------------------------------------------------- files that are odd
+
+GOOD = "{{ bos_token }}{% for m in messages %}<start_of_turn>{{ m['role'] }}\n{{ m['content'] }}<end_of_turn>\n{% endfor %}{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+
+
+@pytest.mark.parametrize("name, data", [("t.jinja", "\ufeff" + GOOD), ("t.json", "\ufeff" + json.dumps({"chat_template": GOOD})), ("t.jinja", GOOD.replace("\n", "\r\n")), ("t.jinja", "{{ bos_token }}" + GOOD)])
+def test_one_bos_from_a_file_of_another_editor(tokenizer, tmp_path, name, data):
+    (tmp_path / name).write_bytes(data.encode())
+    ids = encode_prompt([{"role": "user", "content": "hi"}], tokenizer, tmp_path / name)
+    assert ids[0] == tokenizer.bos_id() and ids.count(tokenizer.bos_id()) == 1
+
+
+@pytest.mark.parametrize("name, data, words", [
+    ("t.json", json.dumps({"chat_template": json.dumps({"chat_template": GOOD})}), "JSON once more"), ("t.json", "[" * 100_000, "looks like JSON and is not"), ("t.jinja", "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "too deeply"),
+    ("t.jinja", "{{ strftime_now('%Y') }}" + GOOD, "again behind the beginning"), ("t.jinja", GOOD.replace("{% for", "{{ bos_token }}\n{{ bos_token }}{% for"), "again behind the beginning"),
+])
+def test_a_template_that_spoils_the_prompt_is_refused(tokenizer, tmp_path, name, data, words):
+    (tmp_path / name).write_text(data)
+    with pytest.raises(ValueError, match=words) as e: encode_prompt([{"role": "user", "content": "hi"}], tokenizer, tmp_path / name)
+    assert "\n" not in str(e.value)
+
+
+def test_a_data_template_of_another_editor(tmp_path):
+    text = json.dumps({"SYSTEM_PROMPT": "s", "TEMPLATE": "{system_prompt} {question}"})
+    (tmp_path / "d.json").write_bytes(("\ufeff" + text).encode())
+    assert load_data_template(tmp_path / "d.json").system_prompt == "s"
+    (tmp_path / "d.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="not JSON"): load_data_template(tmp_path / "d.json")
+
+
+def test_half_a_character_is_refused(tokenizer):
+    for content in ("a\ud800b", [{"type": "text", "text": "\udfff"}]):
+        with pytest.raises(ValueError, match="surrogate"): encode_prompt([{"role": "user", "content": content}], tokenizer, "gemma3")

@@ -242,3 +242,13 @@ def test_cases(gemma3, gemma4, tmp_path):
     with pytest.raises(ValueError, match="nothing to train on"): assistant_mask([dict(role="user", content="Q"), dict(role="assistant", content="A")], tok)
     with pytest.raises(FileNotFoundError): load_template(cases["C17"]["value"])
     assert set(cases) <= {"C01", "C02", "C03", "C04", "C07", "C08", "C09", "C10", "C11", "C14", "C17"}, "a new case: give it a line here"
+
+
+@pytest.mark.parametrize("old, new, rule, words", [
+    ("{{ m['content'] }}", "x", "the template renders", "question is not in"), ("{{ m['content'] }}", "{{ m['content'] | upper }}", "the template renders", "question is not in"),
+    ("{{ bos_token }}", "{{ strftime_now('%Y') }}{{ bos_token }}", "one BOS", "text before"),
+])
+def test_a_text_that_is_lost_or_put_before(gemma3, old, new, rule, words):
+    template = "{{ bos_token }}{% for m in messages %}<start_of_turn>{{ m['role'] }}\n{{ m['content'] }}<end_of_turn>\n{% endfor %}{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+    [found] = [f for f in lint(gemma3, template.replace(old, new)) if f.name == rule]
+    assert found.severity == "fail" and words in found.evidence

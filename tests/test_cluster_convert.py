@@ -62,3 +62,12 @@ def test_wrong_calls():
 
 def test_the_other_model_of_the_family():
     assert given(to_maxtext("out", model="gemma4-e2b"))["hf_model_path"] == "google/gemma-4-E2B"
+
+
+@pytest.mark.parametrize("path, says", [("", "hf_model_path is ''"), ("google/gemma-4-E2B", "is not gemma4-e4b"), ("google/gemma-4-e4b-IT/", "instruction-tuned"), ("my model", "without blanks"), ("<MODEL>", "without blanks"),
+                                        ("hf_" + "aB3" * 12, "others can read it")])
+def test_a_model_that_cannot_be_meant(path, says):
+    for call in (lambda: to_maxtext("out", hf_model_path=path), lambda: to_huggingface("gs://my-bucket/x", "out", hf_model_path=path)):
+        with pytest.raises(ValueError, match=re.escape(says)) as e: call()
+        assert "\n" not in str(e.value) and "aB3" not in str(e.value)
+    with pytest.raises(ValueError, match="whole bucket"): to_huggingface("gs://my-bucket", "out")

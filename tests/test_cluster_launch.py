@@ -139,7 +139,7 @@ def test_the_secrets_command_keeps_it_out_of_the_arguments():
 
 # ---------------------------------------------------------------- bad input (H03, H04, H06)
 
-PLACEHOLDERS = ["<{}>", "<your value>", "gs://<BUCKET>/x", "${{{}}}", "$OTHER"]
+PLACEHOLDERS = ["your-{}", "gs://your-bucket/x", "changeme", "TODO", "null", "<{}>", "<your value>", "gs://<BUCKET>/x", "${{{}}}", "$OTHER"]
 
 
 @pytest.mark.parametrize("name", list(VALUES))
@@ -256,7 +256,8 @@ def test_check_cluster(cloud):
     done = cloud.run("check", "--cluster", "--json", **VALUES)
     assert done.returncode == 1 and [c["good"] for c in json.loads(done.stdout)["cluster"]] == [False, True, True]
     (cloud.bin / "kubectl").unlink()
-    assert cloud.run("check", "--cluster", **VALUES, PATH=str(cloud.bin)).returncode == 1
+    done = cloud.run("check", "--cluster", **VALUES, PATH=str(cloud.bin))
+    assert done.returncode == 2 and errors(done)[0].startswith("kubectl is not on the PATH")
 
 
 def test_status_and_logs(cloud):
@@ -327,3 +328,68 @@ def test_examples_are_right():
 def test_the_transcripts_are_what_the_commands_print():
     done = subprocess.run([sys.executable, str(ROOT / "scripts/transcripts"), "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+# ---------------------------------------------------------------- programs that do not answer, tokens in the wrong place
+
+def fake(cloud, name, body):
+    file = cloud.bin / name
+    file.write_text(body)
+    file.chmod(0o755)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    "A second in place of the minute that a question is given."
+    run = subprocess.run
+    def quick(*args, timeout=None, **options): return run(*args, timeout=timeout and 1, **options)
+    monkeypatch.setattr(launch.subprocess, "run", quick)
+
+
+@pytest.mark.parametrize("backend, name, body, words", [
+    ("gcluster", "gcloud", "#!/bin/sh\nexec sleep 30\n", "gcloud did not answer in 60 seconds"), ("gcluster", "gcloud", "#!/bin/sh\nkill -9 $$\n", "gcloud was ended by signal 9"),
+    ("gcluster", "gcloud", '#!/bin/sh\ncase "$*" in *buckets*) exec sleep 30;; esac\n', "gcloud did not answer in 60 seconds"), ("jobset", "kubectl", "#!/bin/sh\nexec sleep 30\n", "kubectl did not answer"),
+    ("gcluster", "gcloud", "#!/no/such/program\n", "gcloud is on the PATH and cannot be started"), ("gcluster", "gcloud", "\x7fELF", "gcloud is on the PATH and cannot be started"),
+    ("gcluster", "gcluster", "#!/no/such/program\n", "gcluster is on the PATH and cannot be started"), ("jobset", "kubectl", "\x7fELF", "kubectl is on the PATH and cannot be started"),
+])
+def test_a_program_that_does_not_answer_has_not_said_no(cloud, impatient, backend, name, body, words):
+    fake(cloud, name, body)
+    done = cloud.run("submit", "--backend", backend, **VALUES, PATH=str(cloud.bin) if "/bin/sh" not in body else cloud.path)
+    [line] = errors(done)
+    assert done.returncode == 2 and words in line and not [a for a in cloud.argv if "submit" in a or "-f" in a]
+
+
+@pytest.mark.parametrize("body", ["#!/bin/sh\nprintf '\\377\\376' >&2; exit 3\n", "#!/bin/sh\nprintf '\\377\\376'\n", "#!/bin/sh\necho '3 3'\n", "#!/bin/sh\nkill -9 $$\n", "#!/bin/sh\nexec sleep 30\n"])
+def test_an_odd_answer_about_the_cluster_is_not_good_health(cloud, impatient, body):
+    fake(cloud, "kubectl", body)
+    done = cloud.run("check", "--cluster", "--json", **VALUES)
+    assert done.returncode == 1 and not any(c["good"] for c in json.loads(done.stdout)["cluster"])
+
+
+@pytest.mark.parametrize("name", [*VALUES, "HF_TOKEN_SECRET", "TOPOLOGY", "GKE_NAMESPACE"])
+def test_a_token_in_the_wrong_variable_is_not_repeated(cloud, name):
+    token = "hf_" + "aB3" * 12
+    for text in (token, f"gs://example-bucket/{token}"):
+        done = cloud.run("check", "--json", **{**VALUES, name: text})
+        assert done.returncode == 2 and token not in done.stdout + done.stderr and name in done.stderr
+
+
+@pytest.mark.parametrize("change", ["tokenizer_path=/x/{}", "hf_name={}", "rl.num_generations={}", "{}", "HF_TOKEN={}", 'vllm_hf_overrides={{"architectures": ["MaxTextForCausalLM"], "hf_token": "{}"}}'])
+def test_a_token_in_a_flag_is_not_rendered(cloud, change):
+    token = "hf_" + "aB3" * 12
+    for backend in ("gcluster", "jobset"):
+        done = cloud.run("render", "--backend", backend, "--set", change.format(token), **VALUES)
+        assert done.returncode == 2 and token not in done.stdout + done.stderr and len(errors(done)) >= 1
+
+
+def test_programs_inherit_no_token():
+    token = "hf_" + "aB3" * 12
+    left = launch.without_secrets({"HF_TOKEN": "x", "HUGGINGFACE_TOKEN": "x", "HF_HUB_TOKEN": "x", "HUGGING_FACE_HUB_TOKEN": "x", "MINE": f"a {token}", "PATH": "/bin", "HF_HOME": "/h"})
+    assert left == {"PATH": "/bin", "HF_HOME": "/h"}
+
+
+def test_an_image_with_tag_and_digest_is_asked_for_by_its_digest():
+    digest = "@sha256:" + "0" * 64
+    job = read_job({**VALUES, "DOCKER_IMAGE": VALUES["DOCKER_IMAGE"] + digest})
+    [asked] = [s.argv for s in launch.questions(job, "gcluster") if "artifacts" in s.argv]
+    assert VALUES["DOCKER_IMAGE"].rpartition(":")[0] + digest in asked

@@ -160,3 +160,65 @@ def test_the_command(tmp_path):
     for args, env, words in (([], {"RUN_NAME": None, "BASE_OUTPUT_DIRECTORY": None}, "BASE_OUTPUT_DIRECTORY is not set"), ([tmp_path / "no"], {}, "no folder"), ([tmp_path / "rl-test/tensorboard", "--log", tmp_path / "no.log"], {}, "no file")):
         r = call(*args, **env)
         assert r.exit_code == 2 and words in r.stderr and all(l.startswith("error: ") for l in r.stderr.splitlines())
+
+
+# ---------------------------------------------------------------- files that are not whole
+
+def spoil(file, at, by=b"\xff" * 4):
+    data = bytearray(file.read_bytes())
+    data[at:at + len(by)] = bytes(a ^ b for a, b in zip(data[at:], by))
+    file.write_bytes(data)
+
+
+def test_a_damaged_file_is_told_from_one_that_is_being_written(tmp_path):
+    file = write(tmp_path / "tb")
+    size = file.stat().st_size
+    spoil(file, size // 2)
+    with pytest.raises(ValueError, match="damaged at byte .*; copy it again"): read_events(tmp_path / "tb")
+    told = []
+    assert 10 < len(lines(read_events(tmp_path / "tb", told))) < 30 and len(told) == 1 and "\n" not in told[0]
+    run = collect(tmp_path / "tb", tmp_path / "run", FLAGS)
+    assert "damaged" in (run.path / "notes.log").read_text()
+
+
+@pytest.mark.parametrize("data, words", [(b"", "no training step yet"), (b"\0" * 64, "no training step yet"), (b"hello world" * 9, "damaged at byte 0"), (b"\x18", "no training step yet")])
+def test_a_file_with_nothing_in_it(tmp_path, data, words):
+    (tmp_path / "tb").mkdir()
+    (tmp_path / "tb/events.out.tfevents.100.host").write_bytes(data)
+    with pytest.raises(ValueError, match=words) as e: collect(tmp_path / "tb", tmp_path / "run", FLAGS)
+    assert "\n" not in str(e.value) and not (tmp_path / "run").exists()
+
+
+def test_a_length_that_no_memory_holds(tmp_path):
+    import struct
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+    file = write(tmp_path)
+    head = struct.pack("<Q", 2**62)
+    file.write_bytes(file.read_bytes() + head + struct.pack("<I", masked_crc32c(head)))
+    assert len(lines(read_events(tmp_path))) == 40
+
+
+def test_files_without_a_training_step_say_what_they_hold(tmp_path):
+    with SummaryWriter(str(tmp_path / "tb")) as w: w.add_scalar("foo/bar", 1.0, 1)
+    with pytest.raises(ValueError, match="hold foo/bar and no number of a training step"): collect(tmp_path / "tb", tmp_path / "run", FLAGS)
+
+
+def test_collecting_again_keeps_what_the_reader_put_there(tmp_path):
+    write(tmp_path / "tb", 0, 12)
+    collect(tmp_path / "tb", tmp_path / "run", FLAGS, LOG)
+    (tmp_path / "run/job.log").write_text("mine")
+    run = collect(tmp_path / "tb", tmp_path / "run", FLAGS)
+    assert (tmp_path / "run/job.log").read_text() == "mine" and not run.finished and not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_a_bucket_that_says_no(monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
+    class Locked:
+        def find(self, root): raise RuntimeError("anonymous caller\ndoes not have storage.objects.list access")
+    monkeypatch.setattr(fsspec.core, "url_to_fs", lambda text: (Locked(), "x"))
+    with pytest.raises(OSError, match="application-default login") as e: read_events("gs://my-bucket/x")
+    assert "\n" not in str(e.value)
+
+
+def test_odd_numbers_in_the_log():
+    assert evaluations("Pre RL Training: corr=5, total=10, accuracy=5.0.0%, partial_accuracy=6%, format_accuracy=7.0.0%") == {}

@@ -315,3 +315,39 @@ def test_the_checkpoint_is_a_base_model_as_the_recipe_finds_one():
     assert found["markers are tokens"] == found["the end stops"] == "warn" and "fail" not in found.values()
     kinds = made["measured"]["kinds"]
     assert made["measured"]["sampled"] > 0.3 and kinds["synthetic_function"]["greedy"] < 0.2 < kinds["synthetic_product"]["greedy"]
+
+
+# ---------------------------------------------------------------- odd golds and files
+
+def test_a_gold_that_json_has_as_a_number_is_one_and_what_is_none_is_said():
+    from grpo_tutorials.tasks.openmath import grade, number_check
+    done = "<reasoning>x</reasoning><answer>4</answer>"
+    for gold in ("4", 4, 4.0): assert grade(done, dict(answer=gold)).strict and number_check([done], [gold]) == [1.0]
+    for gold in (None, "", " ", True, [4], {"a": 4}, float("nan")):
+        with pytest.raises(ValueError, match="give the gold answer"): grade(done, dict(answer=gold))
+    assert number_check([done], [None]) == [None] and number_check([done, done], 4) == [1.0, 1.0]
+
+
+def test_a_factorial_of_three_digits_is_not_its_number():
+    from grpo_tutorials.tasks.openmath import judge
+    assert [judge(g, p) for g, p in (("100", "100!"), ("100!", "100!"), ("3", "3!"), ("6", "3!"))] == [False, True, False, True]
+
+
+def test_a_table_that_cannot_be_used_names_the_file_or_the_kind(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    from grpo_tutorials.tasks.openmath import load, write_table
+    columns = dict(problem=[f"Problem {i}?" for i in range(60)], expected_answer=[str(i) for i in range(60)], problem_source=["s"] * 60)
+    def folder(name, **other):
+        (tmp_path / name).mkdir()
+        pq.write_table(pa.table(columns | other), tmp_path / name / "a.parquet")
+        return tmp_path / name
+    broken = folder("broken") / "a.parquet"
+    data = bytearray(broken.read_bytes())
+    data[100:160] = bytes(x ^ 255 for x in data[100:160])
+    broken.write_bytes(data)
+    twice = folder("twice")
+    pq.write_table(pa.table([["p"] * 9, ["q"] * 9, ["1"] * 9, ["s"] * 9], names=["problem", "problem", "expected_answer", "problem_source"]), twice / "a.parquet")
+    for path, words in ((broken.parent, "a.parquet: cannot be read"), (twice, "a.parquet: cannot be read"), (folder("ints", expected_answer=list(range(60))), "expected_answer is int"), (folder("none", expected_answer=[None] * 60), "expected_answer is NoneType")):
+        with pytest.raises(ValueError, match=words) as e: load("smoke", str(path))
+        assert "\n" not in str(e.value)
+    with pytest.raises(ValueError, match="is a file"): write_table(broken, 60)

@@ -11,7 +11,7 @@ __all__ = ['MODULES', 'given', 'faults', 'check_place', 'checked', 'to_maxtext',
 import re
 from collections.abc import Mapping, Sequence
 
-from .recipe import BASE_MODELS, check_gs
+from .recipe import BASE_MODELS, TOKEN, check_gs
 
 # %% ../../nbs/cluster/04_convert.ipynb #b7d92251
 MODULES = {"to-maxtext": "maxtext.checkpoint_conversion.to_maxtext", "to-huggingface": "maxtext.checkpoint_conversion.to_huggingface"}
@@ -34,15 +34,17 @@ def faults(argv: Sequence[str]) -> list[str]:
     if f.get("scan_layers", "True").lower() != "false": lines.append(f"scan_layers is {f.get('scan_layers', 'not given, so True')}: {model or 'this model'} cannot be scanned; give scan_layers=False")
     path = f.get("hf_model_path")
     if path is None: lines.append(f"--hf_model_path is not given, so it is {base or 'the model'}-it, the instruction-tuned one: give --hf_model_path={base or BASE_MODELS['gemma4-e4b']}")
-    elif path.rstrip("/").endswith("-it"): lines.append(f"--hf_model_path is {path}, the instruction-tuned model: this recipe trains the base model, {base}")
-    if "hf_access_token" in f: lines.append("hf_access_token stands in the command line, where others can read it: take it out and set HF_TOKEN in the environment")
-    return lines
+    elif not path.strip() or re.search(r"[\s<>$]", path): lines.append(f"--hf_model_path is {path!r}: give {base or 'a model of the hub'}, or a folder, without blanks and <...>")
+    elif path.startswith("google/") and base and path.rstrip("/").lower() not in (base.lower(), f"{base}-it".lower()): lines.append(f"--hf_model_path is {path}, which is not {model}: give --hf_model_path={base}")
+    elif path.rstrip("/").lower().endswith("-it"): lines.append(f"--hf_model_path is {path}, the instruction-tuned model: this recipe trains the base model, {base}")
+    if "hf_access_token" in f or any(TOKEN.search(word) for word in argv): lines.append("hf_access_token stands in the command line, where others can read it: take it out and set HF_TOKEN in the environment")
+    return [TOKEN.sub("hf_...", line) for line in lines]
 
 # %% ../../nbs/cluster/04_convert.ipynb #c498ded7
 def check_place(name: str, path: str) -> str:
     "A bucket's path, or a folder of this machine, without blanks."
     if not path.strip(): raise ValueError(f"{name} is empty: give a bucket's path, such as gs://my-bucket/gemma4-e4b, or a folder")
-    if path.startswith("gs://"): return check_gs(name, path)
+    if path.startswith("gs://"): return check_gs(name, path, inside=name == "--checkpoint")
     if re.search(r"[\s<>$'\"]", path) or "://" in path: raise ValueError(f"{name} is {path!r}: give a path that begins with gs://, or a folder, without blanks, quotes or <...>")
     return path
 
@@ -61,7 +63,7 @@ def to_maxtext(
 ) -> list[str]:
     "The command line that converts a Hugging Face model to MaxText."
     return checked([python, "-m", MODULES["to-maxtext"], "maxtext/configs/base.yml", f"model_name={model}", f"base_output_directory={check_place('--out', out)}", f"scan_layers={scan_layers}",
-                    "use_multimodal=False", "hardware=cpu", "skip_jax_distributed_system=True", "weight_dtype=bfloat16", f"--hf_model_path={hf_model_path or BASE_MODELS.get(model, '')}",
+                    "use_multimodal=False", "hardware=cpu", "skip_jax_distributed_system=True", "weight_dtype=bfloat16", f"--hf_model_path={BASE_MODELS.get(model, '') if hf_model_path is None else hf_model_path}",
                     "--lazy_load_tensors=True", "--save_dtype=bfloat16", "--simulated_cpu_devices_count=16"])
 
 # %% ../../nbs/cluster/04_convert.ipynb #caeefb3a
@@ -76,4 +78,4 @@ def to_huggingface(
     "The command line that converts a MaxText checkpoint to a Hugging Face folder."
     return checked([python, "-m", MODULES["to-huggingface"], "maxtext/configs/base.yml", f"model_name={model}", f"load_parameters_path={check_place('--checkpoint', checkpoint)}",
                     f"base_output_directory={check_place('--out', out)}", f"scan_layers={scan_layers}", "use_multimodal=False", "hardware=cpu", "skip_jax_distributed_system=True", "weight_dtype=bfloat16",
-                    f"--hf_model_path={hf_model_path or BASE_MODELS.get(model, '')}"])
+                    f"--hf_model_path={BASE_MODELS.get(model, '') if hf_model_path is None else hf_model_path}"])

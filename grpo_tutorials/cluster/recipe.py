@@ -6,11 +6,12 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/cluster/recipe.html.md"""
 
 # %% auto #0
 __all__ = ['Value', 'IDENTITY', 'MEMORY', 'ATTENTION', 'LEARNING', 'DATA', 'SAMPLER', 'FOR_VLLM', 'FLAGS', 'VARIABLES', 'XLA',
-           'FURTHER', 'KNOWN', 'IN_IMAGE', 'TEMPLATES', 'FAMILIES', 'SERVER_IMAGE', 'PROXY_IMAGE', 'AT_LEAST', 'ABOVE',
-           'AT_MOST', 'CHOICES', 'SPLITS', 'BASE_MODELS', 'Setting', 'nearest', 'typed', 'Recipe', 'gemma4_e4b',
-           'spelled', 'quoted', 'flag_args', 'proxy_args', 'command', 'Layout', 'slice_of', 'layout', 'head_label',
-           'check_run_name', 'check_gs', 'check_location', 'check_image', 'limits', 'lengths', 'schedule', 'model',
-           'data', 'plumbing', 'spread', 'missing', 'problems', 'validate']
+           'FURTHER', 'KNOWN', 'TOKEN', 'IN_IMAGE', 'TEMPLATES', 'FAMILIES', 'YAML_WORDS', 'SERVER_IMAGE',
+           'PROXY_IMAGE', 'AT_LEAST', 'ABOVE', 'AT_MOST', 'BELOW', 'CHOICES', 'SPLITS', 'BASE_MODELS', 'CONTEXT',
+           'FILES', 'Setting', 'nearest', 'typed', 'Recipe', 'gemma4_e4b', 'spelled', 'quoted', 'flag_args',
+           'proxy_args', 'command', 'Layout', 'slice_of', 'layout', 'head_label', 'check_run_name', 'check_gs',
+           'check_location', 'check_image', 'limits', 'texts', 'lengths', 'schedule', 'template_file', 'model', 'data',
+           'rewards', 'plumbing', 'spread', 'missing', 'problems', 'validate']
 
 # %% ../../nbs/cluster/00_recipe.ipynb #125a9c85
 import difflib, json, math, re
@@ -191,23 +192,28 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {found[0]}?" if found else f"choose from {', '.join(sorted(known)[:4])}, ..."
 
 # %% ../../nbs/cluster/00_recipe.ipynb #032f813c
+TOKEN = re.compile(r"hf_[A-Za-z0-9]{20,}")      # what Hugging Face's tokens look like
+
+# %% ../../nbs/cluster/00_recipe.ipynb #c958d5ec
 def typed(
     name: str,        # of a flag
     value: Any,       # of the flag's type, or text from a command line
 ) -> Value:           # of the flag's type
     "A value for a flag; an unknown name, or a value of another kind, raises."
-    if "token" in name and name not in KNOWN: raise ValueError(f"{name} is a secret: flags are readable in the manifest and the log; give the token as a Kubernetes secret")
-    if name not in KNOWN: raise ValueError(f"unknown flag {name!r}: {nearest(name, KNOWN)}")
+    if name not in KNOWN and "token" in name.lower() or TOKEN.search(f"{name} {value}"):
+        raise ValueError(f"{TOKEN.sub('hf_...', name)} holds a secret: flags are readable in the manifest and the log; give the token as a Kubernetes secret")
+    if name not in KNOWN: raise ValueError(f"unknown flag {name[:60]!r}: {nearest(name, KNOWN)}")
     kind = type(KNOWN[name])
     if type(value) is kind: return value
     if kind is float and type(value) is int: return float(value)
     try:
         if type(value) is not str: raise ValueError
         if kind is bool: return {"true": True, "false": False}[value.lower()]
+        if kind in (int, float) and not re.fullmatch(r"\s*[\w.+-]+\s*", value.replace("_", "?"), re.A): raise ValueError      # 8_0 is 80 to Python
         read = json.loads(value) if kind is dict else kind(value)
         if type(read) is not kind: raise ValueError
         return read
-    except (ValueError, KeyError): raise ValueError(f"{name} is {value!r}: give {dict(int='a whole number', float='a number', bool='True or False', dict='a JSON object', str='text')[kind.__name__]}") from None
+    except (ValueError, KeyError, RecursionError): raise ValueError(f"{name} is {repr(value)[:80]}: give {dict(int='a whole number', float='a number', bool='True or False', dict='a JSON object', str='text')[kind.__name__]}") from None
 
 # %% ../../nbs/cluster/00_recipe.ipynb #2b679508
 @dataclass(frozen=True)
@@ -225,8 +231,11 @@ class Recipe:
     def __post_init__(self):
         object.__setattr__(self, "flags", {k: typed(k, v) for k, v in self.flags.items()})
         for given, rows, word in ((self.variables, VARIABLES, "variable"), (self.xla, XLA, "XLA flag")):
-            for k in given:
+            for k, text in given.items():
                 if k not in (names := [r.name for r in rows]): raise ValueError(f"unknown {word} {k!r}: {nearest(k, names)}")
+                if not isinstance(text, str): raise ValueError(f"{word} {k} is {text!r}: give it as text, {str(text)!r}")
+        for k, kind in dict(compute_type=str, topology=str, num_slices=int, priority=str, restarts=int).items():
+            if type(value := getattr(self, k)) is not kind: raise ValueError(f"{k} is {value!r}: give {'text' if kind is str else 'a whole number'}")
 
     def change(
         self,
@@ -303,13 +312,14 @@ class Layout:
 def slice_of(recipe: Recipe) -> tuple[int, int]:
     "Chips and hosts of the slice; a topology that is none raises."
     family = recipe.compute_type.split("-")[0]
-    m = re.fullmatch(r"(ct\w+)-\w+-(\d+)t", recipe.compute_type, re.A)
+    m = re.fullmatch(r"(ct\d\w)-standard-([148])t", recipe.compute_type, re.A)
     if not m or family not in FAMILIES: raise ValueError(f"COMPUTE_TYPE is {recipe.compute_type!r}: this recipe knows v6e machines, such as ct6e-standard-4t")
     name, shapes = FAMILIES[family]
     if recipe.topology not in shapes: raise ValueError(f"TOPOLOGY is {recipe.topology!r}: a {name} slice is one of {', '.join(shapes)}")
     chips, per_host = math.prod(map(int, recipe.topology.split("x"))), recipe.flags["chips_per_vm"]
-    if per_host != int(m[2]): raise ValueError(f"chips_per_vm is {per_host}, but a {recipe.compute_type} has {m[2]} chips")
-    if chips % per_host: raise ValueError(f"TOPOLOGY {recipe.topology} is {chips} chips, which hosts of {per_host} do not divide")
+    if per_host != int(m[2]): raise ValueError(f"chips_per_vm is {per_host}, but a {recipe.compute_type} has {m[2]} chips: give COMPUTE_TYPE=ct6e-standard-4t and chips_per_vm=4")
+    if per_host != 4: raise ValueError(f"COMPUTE_TYPE is {recipe.compute_type!r}: such a machine is a slice by itself; slices of several hosts are made of ct6e-standard-4t")
+    if chips % per_host: raise ValueError(f"TOPOLOGY {recipe.topology} is less than a host of {per_host} chips: give 4x8, as in the reference")
     return chips, chips // per_host
 
 # %% ../../nbs/cluster/00_recipe.ipynb #b29bc835
@@ -317,17 +327,22 @@ def layout(recipe: Recipe) -> Layout:
     "How the slice is split; a split that does not come out even raises in one line."
     chips, hosts = slice_of(recipe)
     f = FURTHER | recipe.flags
-    if hosts < 2: raise ValueError(f"TOPOLOGY {recipe.topology} is one host: trainer and sampler are split over at least two")
+    if hosts < 2: raise ValueError(f"TOPOLOGY {recipe.topology} is one host: trainer and sampler are split over at least two, so give 2x4 or more")
     parts = [int(chips * f[k]) for k in ("trainer_devices_fraction", "sampler_devices_fraction")]
-    if min(parts) < 1 or sum(parts) > chips: raise ValueError(f"trainer and sampler get {parts[0]} and {parts[1]} of {chips} chips: give each a share, together at most 1")
+    if min(parts) < 1 or sum(parts) != chips: raise ValueError(f"trainer and sampler get {parts[0]} and {parts[1]} of {chips} chips: give each a share, together at most 1 and no chip left over")
     tp, rollout = f["ici_tensor_parallelism"], [f[f"rollout_{k}_parallelism"] for k in ("data", "tensor", "expert")]
     if tp < 1 or parts[0] % tp: raise ValueError(f"ici_tensor_parallelism is {tp}: it must divide the trainer's {parts[0]} chips")
     if rollout.count(-1) == 1 and 0 not in rollout: rollout[rollout.index(-1)] = max(1, parts[1] // -math.prod(rollout))
     if min(rollout) < 1 or math.prod(rollout) != parts[1]:
-        raise ValueError(f"rollout dp x tp x ep is {' x '.join(map(str, rollout))} = {math.prod(rollout)}, but the sampler has {parts[1]} chips")
+        rest = rollout[1] * rollout[2]
+        mend = f"give rollout_data_parallelism={parts[1] // rest}" if rest > 0 and parts[1] % rest == 0 else f"give three numbers whose product is {parts[1]}"
+        raise ValueError(f"rollout dp x tp x ep is {' x '.join(map(str, rollout))} = {math.prod(rollout)}, but the sampler has {parts[1]} chips: {mend}")
     return Layout(chips, hosts, *parts, parts[0] // tp, tp, tuple(rollout))
 
 # %% ../../nbs/cluster/00_recipe.ipynb #c1fffa88
+YAML_WORDS = ("none", "null", "true", "false", "yes", "no", "on", "off")      # MaxText reads name=value as YAML: `none` is nothing, `no` is False
+
+# %% ../../nbs/cluster/00_recipe.ipynb #cbeea7e2
 def head_label(name: str) -> str:
     "The label of a Pathways job's first pod."
     return f"{name}-pathways-head-0-0.{name}"
@@ -336,6 +351,7 @@ def check_run_name(name: str) -> str:
     "The name, if it can name a Pathways job; else one line that says why not."
     if not re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", name):
         raise ValueError(f"RUN_NAME is {name!r}: use small letters, digits and hyphens, a letter first and no hyphen at the end (RFC 1035), such as rl-20261130-1350")
+    if name in YAML_WORDS: raise ValueError(f"RUN_NAME is {name!r}: MaxText reads that as YAML, and it is no text there; choose another, such as rl-{name}")
     if (n := len(head_label(name))) > 63:
         raise ValueError(f"RUN_NAME is {name!r}, {len(name)} characters: at most 22, or the pod's label {head_label(name)} has {n} bytes where Kubernetes allows 63")
     return name
@@ -350,10 +366,13 @@ def check_gs(
     mend = f"such as gs://my-bucket/{'gemma4-e4b/0/items' if inside else 'maxtext-runs'}"
     if not path.startswith("gs://"): raise ValueError(f"{name} is {path!r}: give a Cloud Storage path that begins with gs://, {mend}")
     bucket, _, rest = path[5:].partition("/")
-    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", bucket) or ".." in bucket or re.fullmatch(r"[\d.]+", bucket) or bucket.startswith("goog"):
+    parts_fit = all(re.fullmatch(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?", p) for p in bucket.split("."))
+    if not parts_fit or not 3 <= len(bucket) <= (222 if "." in bucket else 63) or re.fullmatch(r"[\d.]+", bucket) or bucket.startswith("goog") or "google" in bucket:
         raise ValueError(f"{name} is {path!r}: {bucket!r} cannot be a bucket (3 to 63 small letters, digits, hyphens, dots or underscores), {mend}")
     if not re.fullmatch(r"[A-Za-z0-9._=@+,:/-]*", rest): raise ValueError(f"{name} is {path!r}: no spaces, quotes or signs of the shell in the path, {mend}")
     if "//" in rest or rest.startswith("/"): raise ValueError(f"{name} is {path!r}: there is a / too many, {mend}")
+    if {".", ".."} & set(rest.split("/")): raise ValueError(f"{name} is {path!r}: . and .. mean nothing in a bucket, write the path out, {mend}")
+    if len(rest) > 900: raise ValueError(f"{name} is {path[:60]!r}... and {len(path)} characters: a name in a bucket has at most 1024, and the run's files need some of them, {mend}")
     if inside and not rest.strip("/"): raise ValueError(f"{name} is {path!r}: that is a whole bucket; give the checkpoint inside it, {mend}")
     return path
 
@@ -370,10 +389,12 @@ def check_image(
 ) -> str:
     "A reference that a cluster can pull, or one line that says why not."
     mend = "such as us-docker.pkg.dev/my-project/maxtext/rl:2026-11-30"
-    m = re.fullmatch(r"(?P<host>[a-z0-9.-]+(:\d+)?)/(?P<path>[a-z0-9]+([._/-]+[a-z0-9]+)*)(:(?P<tag>\w[\w.-]{0,127}))?(@sha256:(?P<digest>[0-9a-f]{64}))?", ref, re.A)
-    if not m: raise ValueError(f"{name} is {ref!r}: not an image reference; give HOST/PATH:TAG in small letters, {mend}")
-    if "." not in m["host"] and ":" not in m["host"]: raise ValueError(f"{name} is {ref!r}: no registry in front; a cluster cannot pull from this machine, push it first and give the full path, {mend}")
+    part, label = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*", r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+    m = re.fullmatch(rf"(?P<host>{label}(?:\.{label})*)(?P<port>:\d{{1,5}})?/(?P<path>{part}(?:/{part})*)(?::(?P<tag>\w[\w.-]{{0,127}}))?(?:@sha256:(?P<digest>[0-9a-f]{{64}}))?", ref, re.A)
+    if not m or len(m["host"] + m["path"]) > 250: raise ValueError(f"{name} is {repr(ref)[:200]}: not an image reference; give HOST/PATH:TAG in small letters, {mend}")
+    if "." not in m["host"] and not m["port"] or m["host"] in ("localhost", "host.docker.internal", "0.0.0.0") or m["host"].startswith("127."): raise ValueError(f"{name} is {ref!r}: no registry in front; a cluster cannot pull from this machine, push it first and give the full path, {mend}")
     if not m["tag"] and not m["digest"]: raise ValueError(f"{name} is {ref!r}: without a tag it means :latest, whatever that is on the day; give a tag or a digest, {mend}")
+    if m["host"] in ("gcr.io", "us.gcr.io", "eu.gcr.io", "asia.gcr.io") and "/" not in m["path"]: raise ValueError(f"{name} is {ref!r}: that registry wants PROJECT/IMAGE after the host, {mend}")
     if m["host"].endswith("-docker.pkg.dev") and m["path"].count("/") < 2: raise ValueError(f"{name} is {ref!r}: Artifact Registry wants PROJECT/REPOSITORY/IMAGE after the host, {mend}")
     return ref
 
@@ -385,15 +406,18 @@ PROXY_IMAGE = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways/proxy_server@sha25
 AT_LEAST = {
     "rl.num_generations": (2, "GRPO compares siblings, and an only child has none"), "rl.num_iterations": (1, "each batch is used at least once"),
     "checkpoint_period": (1, "a checkpoint every 0 steps is none"), "max_num_checkpoints_to_keep": (1, "the last checkpoint must stay"),
-    "batch_size": (1, ""), "num_batches": (1, ""), "num_epoch": (1, ""), "max_prefill_predict_length": (1, ""), "kv_cache_buffer": (0, ""), "rl.grpo_beta": (0, ""),
-    "max_num_seqs": (1, ""), "max_num_batched_tokens": (1, ""), "decode_sampling_top_k": (1, "rollouts sample from at least one token"), "rl.reshard_chunk_size": (1, ""),
+    "batch_size": (1, ""), "num_batches": (1, ""), "num_epoch": (1, ""), "max_prefill_predict_length": (128, "the instructions alone take about 100 tokens, and longer questions are dropped"), "kv_cache_buffer": (1, "MaxText takes no 0"), "rl.grpo_beta": (0, ""),
+    "max_num_seqs": (1, ""), "max_num_batched_tokens": (1, ""), "decode_sampling_top_k": (2, "from one token, all completions of a question are the same"), "rl.reshard_chunk_size": (1, ""),
     "num_test_batches": (0, "0 is no evaluation"), "num_eval_passes": (1, ""), "math_verify_timeout": (1, ""), "chips_per_vm": (1, ""), "log_period": (1, ""), "eval_interval": (0, "0 is no evaluation between"),
     "sa_block_q": (128, "a tile is at least one lane of the chip"), "sa_block_kv": (128, ""), "sa_block_kv_compute": (128, ""),
-    "sa_block_q_dkv": (128, ""), "sa_block_kv_dkv": (128, ""), "sa_block_kv_dkv_compute": (128, ""),
+    "sa_block_q_dkv": (128, ""), "sa_block_kv_dkv": (128, ""), "sa_block_kv_dkv_compute": (128, ""), "data_shuffle_seed": (0, "NumPy takes no other"),
+    **{k: (0, "a reward below 0 punishes what it should reward") for k in ("reward_exact_answer", "reward_white_space_format_match", "reward_exact_format_match", "reward_partial_format_match")},
 }
-ABOVE = {"learning_rate": 0, "decode_sampling_temperature": 0, "gradient_clipping_threshold": 0, "decode_sampling_nucleus_p": 0, "hbm_utilization_vllm": 0, "rl.grpo_epsilon": 0,
+ABOVE = {"learning_rate": 0, "decode_sampling_temperature": 0.01, "gradient_clipping_threshold": 0, "decode_sampling_nucleus_p": 0.01, "hbm_utilization_vllm": 0, "rl.grpo_epsilon": 0,
          "train_fraction": 0, "adam_b1": 0, "adam_b2": 0}
-AT_MOST = {"decode_sampling_nucleus_p": 1, "hbm_utilization_vllm": 1, "rl.grpo_epsilon": 1, "train_fraction": 1, "learning_rate": 0.1, "adam_b1": 1, "adam_b2": 1}
+AT_MOST = {"decode_sampling_nucleus_p": 1, "hbm_utilization_vllm": 1, "rl.grpo_epsilon": 1, "train_fraction": 1, "learning_rate": 0.1, "rl.grpo_beta": 10, "decode_sampling_temperature": 10,
+           "gradient_clipping_threshold": 1000, "rl.num_generations": 1024, "num_eval_passes": 1024, "data_shuffle_seed": 2**32 - 1, "penalty_incorrect_format": 0, "penalty_incorrect_answer": 0}
+BELOW = {"adam_b1": 1, "adam_b2": 1}      # at 1, Adam divides by 1 - 1
 
 # %% ../../nbs/cluster/00_recipe.ipynb #1f77caf8
 CHOICES = {
@@ -403,10 +427,11 @@ CHOICES = {
     "decoder_layer_input": ("offload", "device", "remat"), "mu_dtype": ("bfloat16", "float32"), "grad_dtype": ("bfloat16", "float32"), "weight_dtype": ("bfloat16", "float32"),
     "rl.loss_algo": ("grpo", "gspo-token"), "rl.loss_agg_mode": ("token-mean", "sequence-mean", "sequence-mean-token-mean"),
     "eval_mode": ("pass", "maj", "pass_at_1"), "eval_sampling_strategy": ("greedy", "standard", "liberal"),
-    "dataset_name": ("nvidia/OpenMathInstruct-2", "openai/gsm8k"), "eval_dataset_name": ("nvidia/OpenMathInstruct-2", "openai/gsm8k"),
+    "dataset_name": ("nvidia/OpenMathInstruct-2", "openai/gsm8k"), "eval_dataset_name": ("nvidia/OpenMathInstruct-2", "openai/gsm8k"), "hf_subset": ("main", "socratic"),
 }
-SPLITS = {"nvidia/OpenMathInstruct-2": ("train", "train_1M", "train_2M", "train_5M"), "openai/gsm8k": ("train", "test")}
+SPLITS = {"nvidia/OpenMathInstruct-2": {"train": 13_972_791, "train_1M": 1_000_000, "train_2M": 2_000_000, "train_5M": 5_000_000}, "openai/gsm8k": {"train": 7_473, "test": 1_319}}     # and their rows
 BASE_MODELS = {"gemma4-e4b": "google/gemma-4-E4B", "gemma4-e2b": "google/gemma-4-E2B"}
+CONTEXT = 131_072      # tokens that these models read
 
 # %% ../../nbs/cluster/00_recipe.ipynb #8e42fe75
 def limits(f: Mapping[str, Value]) -> Iterator[str]:
@@ -417,18 +442,31 @@ def limits(f: Mapping[str, Value]) -> Iterator[str]:
         if name in f and not f[name] > low: yield f"{name} is {f[name]}: it must be above {low}"
     for name, high in AT_MOST.items():
         if name in f and not f[name] <= high: yield f"{name} is {f[name]}: it must be at most {high}"
+    for name, high in BELOW.items():
+        if name in f and not f[name] < high: yield f"{name} is {f[name]}: it must be below {high}"
     for name, words in CHOICES.items():
         if name in f and f[name] not in words: yield f"{name} is {f[name]!r}: {nearest(str(f[name]), words)}"
     for name, value in f.items():
         if isinstance(value, float) and not math.isfinite(value): yield f"{name} is {value}: give a finite number"
+
+# %% ../../nbs/cluster/00_recipe.ipynb #3f53c6c6
+def texts(f: Mapping[str, Value]) -> Iterator[str]:
+    "Each text by itself."
+    for name, text in f.items():
+        if type(text) is not str or name in CHOICES or name in ("run_name", "base_output_directory", "load_parameters_path"): continue      # those have a check of their own
+        if not text.strip():
+            if name in FURTHER or name == "hf_name": yield f"{name} is empty: give a text, such as {KNOWN[name]}"
+        elif not text.isprintable() or re.search(r"\s", text): yield f"{name} is {text!r}: no blanks, and nothing that cannot be printed"
+        elif text.lower() in YAML_WORDS or re.fullmatch(r"[+-]?[\d._]+(e[+-]?\d+)?", text): yield f"{name} is {text!r}: MaxText reads that as YAML, and it is no text there"
 
 # %% ../../nbs/cluster/00_recipe.ipynb #a1c10970
 def lengths(f: Mapping[str, Value]) -> Iterator[str]:
     "Sequences, tiles and parts of a batch, against one another."
     prompt, total = f["max_prefill_predict_length"], f["max_target_length"]
     if total <= prompt: yield f"max_target_length is {total}: a question may take {prompt} of it (max_prefill_predict_length), so no token is left for the completion"
+    if (room := total + f["kv_cache_buffer"]) > CONTEXT: yield f"max_target_length + kv_cache_buffer is {room}: the model reads {CONTEXT} tokens at most"
     if f["max_num_batched_tokens"] < f["max_num_seqs"]: yield f"max_num_batched_tokens is {f['max_num_batched_tokens']}: less than one token for each of the {f['max_num_seqs']} sequences (max_num_seqs)"
-    if f["max_num_batched_tokens"] > (cache := total + f["kv_cache_buffer"]) * f["max_num_seqs"]: yield f"max_num_batched_tokens is {f['max_num_batched_tokens']}: more than {f['max_num_seqs']} sequences of {cache} tokens hold"
+    if f["max_num_batched_tokens"] > room * f["max_num_seqs"]: yield f"max_num_batched_tokens is {f['max_num_batched_tokens']}: more than {f['max_num_seqs']} sequences of {room} tokens hold"
     for q in ("sa_block_q", "sa_block_kv", "sa_block_q_dkv", "sa_block_kv_dkv"):
         if f[q] > 0 and total % min(f[q], max(total, 1)): yield f"{q} is {f[q]}: it must divide max_target_length, {total}"
     for block in ("sa_block_kv", "sa_block_kv_dkv"):
@@ -436,6 +474,7 @@ def lengths(f: Mapping[str, Value]) -> Iterator[str]:
         if part > 0 and f[block] % part: yield f"{block}_compute is {part}: it must divide {block}, {f[block]}"
     for part in ("train_micro_batch_size", "rollout_micro_batch_size"):
         if f[part] != -1 and (f[part] < 1 or f["batch_size"] % f[part]): yield f"{part} is {f[part]}: it must divide batch_size, {f['batch_size']} (or be -1: all at once)"
+    if (n := f.get("eval_batch_size", -1)) != -1 and n < 1: yield f"eval_batch_size is {n}: give at least 1, or -1 for batch_size"
 
 # %% ../../nbs/cluster/00_recipe.ipynb #97a8ad96
 def schedule(f: Mapping[str, Value]) -> Iterator[str]:
@@ -448,20 +487,39 @@ def schedule(f: Mapping[str, Value]) -> Iterator[str]:
         yield f"learning_rate_schedule_steps is {f['learning_rate_schedule_steps']}: the last {steps - f['learning_rate_schedule_steps']} of {steps} steps would learn at the schedule's end; give {steps}, or -1"
 
 # %% ../../nbs/cluster/00_recipe.ipynb #4d4c2ea7
+FILES = {      # what stands in the two folders that are known; MaxText takes a file that is not there for no template, without an error
+    "data_template_path": {"maxtext/examples/chat_templates": ("openmathinstruct2_rl.json",), IN_IMAGE: ("openmathinstruct2_rl.json", "gsm8k_rl.json", "word_problems.json")},
+    "chat_template_path": {"maxtext/examples/chat_templates": ("gemma-3-27b-chat_template.json",), IN_IMAGE: ("gemma3.json", "gemma4.json")},
+}
+
+# %% ../../nbs/cluster/00_recipe.ipynb #07c1a243
+def template_file(name: str, path: str) -> Iterator[str]:
+    "Whether MaxText will find a template."
+    folder, _, file = path.rpartition("/")
+    if file in ("gsm8k_rl.json", "gpt_oss_rl.json") and folder.startswith("maxtext/"): yield f"{name} is {path!r}: it has turn markers of its own, and the chat template writes them again; give {IN_IMAGE}/gsm8k_rl.json"
+    elif folder in FILES[name]:
+        if file not in FILES[name][folder]: yield f"{name} is {path!r}: there is no such template; {nearest(file, FILES[name][folder])}"
+    elif not path.startswith("/"): yield f"{name} is {path!r}: give a file of MaxText's, maxtext/examples/chat_templates/..., or a full path in the image"
+
+# %% ../../nbs/cluster/00_recipe.ipynb #e7603f86
 def model(f: Mapping[str, Value]) -> Iterator[str]:
     "Flags that must speak of the same model."
     name, base = f["model_name"], BASE_MODELS.get(f["model_name"])
     if f["scan_layers"]: yield f"scan_layers is True: {name} shares keys and values between layers and cannot be scanned, and its checkpoint is unscanned; set it to False"
-    if base and f["tokenizer_path"] == base + "-it": yield f"tokenizer_path is {f['tokenizer_path']}: that is the instruction-tuned model's (MaxText's default); this recipe trains the base model, so give {base}"
+    if base and f["tokenizer_path"].rstrip("/").lower() == f"{base}-it".lower(): yield f"tokenizer_path is {f['tokenizer_path']}: that is the instruction-tuned model's (MaxText's default); this recipe trains the base model, so give {base}"
     elif base and f["tokenizer_path"] != base and not f["tokenizer_path"].startswith(("/", "gs://")): yield f"tokenizer_path is {f['tokenizer_path']!r}: give {base}, or a folder in the image"
     for k in ("data_template_path", "chat_template_path"):
         if not f[k].strip(): yield f"{k} is empty: the base model's tokenizer has no chat template, so the run must name one; see templates=\"ours\""
         elif not f[k].endswith((".json", ".jinja", ".j2", ".txt") if k.startswith("chat") else ".json"): yield f"{k} is {f[k]!r}: MaxText reads a .json file, and takes any other for none, without an error"
+        else: yield from template_file(k, f[k])
     told = f["vllm_additional_config"].get("maxtext_config")
     if not isinstance(told, dict): yield "vllm_additional_config has no maxtext_config: the sampler would not know its model"
     else:
-        for k in ("model_name", "enable_dp_attention", "allow_split_physical_axes"):
-            if told.get(k) != f[k]: yield f"vllm_additional_config says {k} is {told.get(k)!r}, the flag says {f[k]!r}: the sampler must compute what is trained"
+        for k, want in {k: (FURTHER | f)[k] for k in ("model_name", "enable_dp_attention", "allow_split_physical_axes", "weight_dtype")}.items():
+            if told.get(k) != want: yield f"vllm_additional_config says {k} is {told.get(k)!r}, the flag says {want!r}: the sampler must compute what is trained"
+        if (mode := told.get("model_call_mode")) != "inference": yield f"vllm_additional_config says model_call_mode is {mode!r}: the sampler's is inference"
+        for k in told:
+            if k not in (names := {*FOR_VLLM[2].value["maxtext_config"], *(n for n in KNOWN if "." not in n)}): yield f"vllm_additional_config has an unknown {k[:40]!r} in maxtext_config: {nearest(k, names)}"
     if f["vllm_hf_overrides"].get("architectures") != ["MaxTextForCausalLM"]: yield "vllm_hf_overrides must name the architecture MaxTextForCausalLM, or the weights that are sent do not fit"
 
 # %% ../../nbs/cluster/00_recipe.ipynb #d9a37a51
@@ -474,12 +532,28 @@ def data(f: Mapping[str, Value]) -> Iterator[str]:
     if splits and f["eval_split"] not in splits:
         why = f"{held_out} has no split to evaluate on, 5% of the training split are held out and called test" if own else f"{held_out} has {', '.join(splits)}"
         yield f"eval_split is {f['eval_split']!r}: {why}"
+    rows, size = SPLITS.get(train, {}).get(f["train_split"], 0), f["batch_size"]
+    aside = math.ceil(rows / 20) if own else SPLITS.get(held_out, {}).get(f["eval_split"], 0)
+    learn = rows - aside * own
+    if rows and int(f["num_batches"] * size * f.get("train_fraction", 1)) > learn:
+        yield f"num_batches x batch_size is {f['num_batches'] * size}: {train} ({f['train_split']}) has {learn} questions to learn from, and the run would end early; " + (f"give num_batches={learn // size}, and more num_epoch" if 0 < size <= learn else "give a smaller batch_size")
+    if aside and f["num_test_batches"] * (n := max(f.get("eval_batch_size", -1), 0) or size) > aside:
+        yield f"num_test_batches is {f['num_test_batches']}, of {n} questions each: {aside} are held out; " + (f"give num_test_batches={aside // n}" if 0 < n <= aside else "give a smaller eval_batch_size")
     files = f["hf_train_files"]
     if files and not files.startswith(("hf://", "gs://", "/")): yield f"hf_train_files is {files!r}: give files on the hub (hf://datasets/...), in a bucket (gs://...) or in the image"
     elif files.startswith("hf://") and (f"datasets/{train}/" not in files): yield f"hf_train_files is {files!r}: these are not files of {train}"
     elif "OpenMathInstruct-2" in files and f["train_split"] != "train" and f"/{f['train_split']}-" not in files: yield f"hf_train_files is {files!r}: these are not the files of {f['train_split']}"
 
 # %% ../../nbs/cluster/00_recipe.ipynb #071c133d
+def rewards(f: Mapping[str, Value]) -> Iterator[str]:
+    "What is right must earn more than what is wrong, and its tags must be told apart."
+    f = FURTHER | dict(f)
+    for name in ("reward_exact_answer", "reward_white_space_format_match"):
+        if f[name] <= (least := max(f["penalty_incorrect_answer"], f["penalty_incorrect_format"])): yield f"{name} is {f[name]}: a right answer must earn more than a wrong one, which gets {least}"
+    tags = {k: f[k] for k in ("reasoning_start_token", "reasoning_end_token", "solution_start_token", "solution_end_token")}
+    if len(set(tags.values())) < 4: yield f"{', '.join(tags)} are {', '.join(tags.values())}: give four different ones"
+
+# %% ../../nbs/cluster/00_recipe.ipynb #6abe4ce0
 def plumbing(recipe: Recipe) -> Iterator[str]:
     "Variables and compiler flags against what Pathways needs."
     v, x = recipe.variables, recipe.xla
@@ -518,7 +592,7 @@ def problems(
     if lost := missing(recipe): return lost
     f, found = recipe.flags, list(limits(recipe.flags))
     if any(isinstance(v, float) and not math.isfinite(v) for v in f.values()): return found      # nothing can be reckoned with those
-    found += [p for rule in (lengths, schedule, model, data) for p in rule(f)] + list(plumbing(recipe))
+    found += [p for rule in (texts, lengths, schedule, model, data, rewards) for p in rule(f)] + list(plumbing(recipe))
     checks = [lambda: found.extend(spread(recipe, layout(recipe)))]
     if places: checks += [lambda: check_run_name(f["run_name"]), lambda: check_gs("base_output_directory", f["base_output_directory"]),
                           lambda: check_gs("load_parameters_path", f["load_parameters_path"], inside=True)]

@@ -138,6 +138,7 @@ def one_bos(p: Probe) -> Finding:
     try: added = list(p.tokenizer.encode(p.prompt, add_special_tokens=True)).count(head[0]) - here
     except TypeError: added = 0
     if here > 1: return Finding("one BOS", "fail", f"the prompt holds {bos} {here} times", "take all but the first out of the templates")
+    if here and p.ids(p.prompt)[0] != head[0]: return Finding("one BOS", "fail", f"there is text before {bos}: {p.prompt[:20]!r}", "begin the chat template with {{ bos_token }}")
     if not here and not added: return Finding("one BOS", "fail", f"nothing writes {bos}", "begin the chat template with {{ bos_token }}")
     if not here: return Finding("one BOS", "warn", f"the template writes no {bos}; it is there only where the tokenizer adds it", "begin the chat template with {{ bos_token }}")
     if added > 0: return Finding("one BOS", "warn", f"the template writes {bos}, and the tokenizer adds another to a text", "encode rendered text with add_special_tokens=False")
@@ -265,13 +266,15 @@ def lint(
     probe = Probe(tokenizer, load_template(found), raw_data(data), rollout, training)
     try: probe.prompt, probe.whole
     except ValueError as e: return [Finding("the template renders", "fail", f"a question and an answer are refused: {e}", "mend the chat template")]
+    if lost := [what for what, text, there in (("question", ASK, probe.prompt), ("question", ASK, probe.whole), ("answer", ANSWER, probe.whole)) if text not in there]:
+        return [Finding("the template renders", "fail", f"the {lost[0]} is not in what it writes, or is written otherwise", "write each message's content as it is")]
     return [r(probe) for r in RULES]
 
 def raw_data(value: Any) -> DataTemplate | dict | None:
     "A data template as its file has it, whatever is in it."
     if value is None or isinstance(value, DataTemplate): return value
     try: d = json.loads(template_text(value))
-    except json.JSONDecodeError as e: raise ValueError(f"{value}: not JSON (line {e.lineno}: {e.msg})") from None
+    except (json.JSONDecodeError, RecursionError) as e: raise ValueError(f"{value}: not JSON (line {getattr(e, 'lineno', 1)}: {getattr(e, 'msg', 'too deep')})") from None
     if not isinstance(d, dict) or not all(isinstance(d.get(k), str) for k in ("SYSTEM_PROMPT", "TEMPLATE")):
         raise ValueError(f"{value}: a data template is a JSON object with the texts SYSTEM_PROMPT and TEMPLATE")
     return d

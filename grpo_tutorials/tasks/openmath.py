@@ -8,9 +8,10 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/tasks/openmath.html.md"""
 __all__ = ['VERBS', 'LETTERS', 'KINDS', 'COLUMNS', 'SIZE', 'VERDICTS', 'POINTS', 'REWARDS', 'EPSILON', 'MODES', 'HABIT_SHARE',
            'SLIP_SHARE', 'SLIPS', 'SCALES', 'HUB', 'Problem', 'fractions', 'square', 'function', 'set_sum', 'equation',
            'product', 'value', 'row_of', 'problems', 'synthetic', 'write_table', 'read_table', 'read_file',
-           'split_rows', 'usable', 'Table', 'asked', 'last_box', 'final_answer', 'judge', 'Verdicts', 'Points',
-           'has_form', 'format_exact', 'format_approximate', 'number_check', 'grade', 'near', 'Score', 'score_one',
-           'score', 'summarize', 'tagged', 'written', 'demonstrations', 'taught', 'hub_rows', 'load', 'folder_table']
+           'split_rows', 'usable', 'Table', 'asked', 'last_box', 'final_answer', 'judge', 'Verdicts', 'gold_text',
+           'Points', 'has_form', 'format_exact', 'format_approximate', 'number_check', 'grade', 'near', 'Score',
+           'score_one', 'score', 'summarize', 'tagged', 'written', 'demonstrations', 'taught', 'hub_rows', 'load',
+           'folder_table']
 
 # %% ../../nbs/tasks/02_openmath.ipynb #8511b1e8
 import json
@@ -148,6 +149,7 @@ def write_table(
     "Write the synthetic table as Parquet, as the set on the hub names its files."
     pa, pq = need("pyarrow", "tunix"), need("pyarrow.parquet", "tunix")
     rows, folder = synthetic(n, seed), Path(folder).expanduser()
+    if folder.exists() and not folder.is_dir(): raise ValueError(f"{folder} is a file: give the name of a folder")
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"train_{n // 1000}k-00000-of-00001.parquet" if n >= 1000 else folder / f"train_{n}-00000-of-00001.parquet"
     pq.write_table(pa.table({k: [r[k] for r in rows] for k in COLUMNS}), file)
@@ -169,7 +171,8 @@ def read_file(file: Path) -> list[dict[str, Any]]:
     try: names = pq.read_schema(file).names
     except Exception as e: raise ValueError(f"{file}: not a Parquet file ({' '.join(str(e).split())[:80]})") from None
     if missing := [c for c in wanted if c not in names]: raise ValueError(f"{file}: no column {' and no column '.join(missing)} (it has {', '.join(names) or 'none'})")
-    return pq.read_table(file, columns=wanted).to_pylist()
+    try: return pq.read_table(file, columns=wanted).to_pylist()
+    except Exception as e: raise ValueError(f"{file}: cannot be read ({' '.join(str(e).split())[:80]}): fetch it again, or write it again with these columns once each") from None
 
 # %% ../../nbs/tasks/02_openmath.ipynb #9504d5b0
 def split_rows(
@@ -205,6 +208,9 @@ class Table:
         "Read the table and take out what cannot be used."
         rows = self.read()
         kept = [r for r in rows if usable(r)]
+        if len(kept) < 2:
+            kinds = ", ".join(f"{k} is {type(rows[0].get(k)).__name__}" for k in ("problem", "expected_answer")) if rows else "there is none"
+            raise ValueError(f"{len(kept)} of {len(rows)} rows have a problem and an expected_answer as text, and at least 2 are needed (in the first, {kinds})")
         train, test = ([kept[i] for i in part] for part in split_rows(len(kept)))
         known = {r["problem"].strip() for r in train}
         fresh = [r for r in test if r["problem"].strip() not in known]
@@ -256,7 +262,7 @@ def judge(
     pred: str,
 ) -> bool | None:        # None: it could not be told
     "Whether two answers of the set are equal."
-    gold, pred = (re.sub(r"(?<![\d.!])(\d{1,2})!(?![!=])", lambda m: str(math.factorial(int(m[1]))), x) for x in (gold, pred))
+    gold, pred = (re.sub(r"(?<![\d.!])(\d{1,3})!(?![!=])", lambda m: str(math.factorial(int(m[1]))), x) for x in (gold, pred))
     words = [x.strip(" .").casefold() for x in (gold, pred)]
     if words[0] == words[1] and re.fullmatch(r"[^\W\d_]{2,}", words[0]): return True
     return verify_math(gold, pred)
@@ -282,6 +288,15 @@ class Verdicts:
 VERDICTS = Verdicts()
 
 # %% ../../nbs/tasks/02_openmath.ipynb #5483a75c
+def gold_text(
+    answer: Any,      # LaTeX, or a number as JSON has it
+) -> str:
+    "A gold answer as text; what is none raises, since nothing could be equal to it."
+    if isinstance(answer, (int, float)) and not isinstance(answer, bool) and math.isfinite(answer): return str(answer)
+    if not isinstance(answer, str) or not answer.strip(): raise ValueError(f"the answer is {repr(answer)[:60]}: give the gold answer as text, or a number")
+    return answer
+
+# %% ../../nbs/tasks/02_openmath.ipynb #cb37e775
 @dataclass(frozen=True)
 class Points:
     "What each thing is worth; the defaults are those of MaxText's rl.yml."
@@ -312,7 +327,7 @@ def format_approximate(completions: Sequence, **columns: Any) -> list[float | No
 
 def number_check(completions: Sequence, answer: Sequence | str | None = None, **columns: Any) -> list[float | None]:
     "One for an answer that equals the gold; None where it could not be told, or there is no gold."
-    golds = [answer] * len(completions) if answer is None or isinstance(answer, str) else list(answer)
+    golds = [None if a is None else gold_text(a) for a in ([answer] * len(completions) if answer is None or isinstance(answer, (str, int, float)) else answer)]
     if len(golds) != len(completions): raise ValueError(f"{len(golds)} answers for {len(completions)} completions: give one answer for each")
     pairs = [(g, final_answer(c)) for g, c in zip(golds, completions)]
     known = iter(VERDICTS([p for p in pairs if p[0] is not None]))
@@ -329,7 +344,7 @@ def grade(
     "Form, strict and lenient correctness of a completion."
     found = final_answer(completion)
     loose = found if found is not None else extract_answer(completion_text(completion))
-    right = VERDICTS([(row["answer"], loose)])[0]
+    right = VERDICTS([(gold_text(row["answer"]), loose)])[0]
     form = well_formed(completion)
     strict = None if right is None else form and found is not None and right
     return Grade(None if loose is None else normalize(loose), form, strict, right)
