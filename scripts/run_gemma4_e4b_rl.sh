@@ -10,6 +10,7 @@
 # What is missing or wrong is named before any program is called. `grpo-tutorials tpu check` only looks, and
 # `grpo-tutorials tpu render` only shows. The work is in grpo_tutorials.cluster; this is a door to it.
 set -euo pipefail
+unset CDPATH      # with it, cd may go elsewhere, and say so
 
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd -P)
 

@@ -226,3 +226,24 @@ def test_a_data_template_of_another_editor(tmp_path):
 def test_half_a_character_is_refused(tokenizer):
     for content in ("a\ud800b", [{"type": "text", "text": "\udfff"}]):
         with pytest.raises(ValueError, match="surrogate"): encode_prompt([{"role": "user", "content": content}], tokenizer, "gemma3")
+
+
+def model_folder(tmp_path, name, value):
+    "The shipped folder without its weights, with another text in one file."
+    import shutil
+    from grpo_tutorials.models.tiny import checkpoint
+    folder = tmp_path / "a model"
+    shutil.copytree(checkpoint("gsm8k"), folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    old = json.loads((folder / name).read_text())
+    (folder / name).write_bytes(value if isinstance(value, bytes) else json.dumps(old | value).encode())
+    return folder
+
+
+@pytest.mark.parametrize("name, value, words", [
+    ("tokenizer_config.json", {"bos_token": "<|nope|>"}, "bos_token is '<|nope|>'"), ("tokenizer_config.json", {"bos_token": 3}, "bos_token is 3"), ("tokenizer_config.json", {"eos_token": "<|nope|>"}, "eos_token is"),
+    ("tokenizer_config.json", b"[" * 100_000, "not JSON"), ("tokenizer_config.json", b"[]", "not a JSON object"), ("generation_config.json", {"eos_token_id": True}, "not in the vocabulary"),
+    ("generation_config.json", {"eos_token_id": [10**6]}, "not in the vocabulary"), ("tokenizer.json", b"{", "tokenizers library"),
+])
+def test_a_model_folder_that_cannot_be_right(tmp_path, name, value, words):
+    with pytest.raises(ValueError) as e: load_tokenizer(model_folder(tmp_path, name, value))
+    assert words in str(e.value) and "\n" not in str(e.value)

@@ -393,3 +393,16 @@ def test_an_image_with_tag_and_digest_is_asked_for_by_its_digest():
     job = read_job({**VALUES, "DOCKER_IMAGE": VALUES["DOCKER_IMAGE"] + digest})
     [asked] = [s.argv for s in launch.questions(job, "gcluster") if "artifacts" in s.argv]
     assert VALUES["DOCKER_IMAGE"].rpartition(":")[0] + digest in asked
+
+
+def test_names_in_the_cluster_may_be_longer_than_a_node_pool():
+    for name in ("GKE_NAMESPACE", "KUEUE_QUEUE", "HF_TOKEN_SECRET"):
+        for good in ("9-lives", "a" * 63): assert read_job({**VALUES, name: good})
+        for bad in ("a" * 64, "my_ns", "-a", "a-", "A"):
+            with pytest.raises(Faults, match=name): read_job({**VALUES, name: bad})
+
+
+def test_the_door_is_found_whatever_cd_would_say(cloud, tmp_path):
+    (tmp_path / "scripts").mkdir()
+    done = subprocess.run(["bash", f"scripts/{DOOR.name}"], env={**CLEAN, "PATH": cloud.path, "CDPATH": str(tmp_path), "VIRTUAL_ENV": sys.prefix}, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 2 and [l.split()[0] for l in errors(done)] == list(VALUES) and done.stdout == ""

@@ -6,10 +6,10 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/cluster/launch.html.md"""
 
 # %% auto #0
 __all__ = ['OWN', 'OPTIONAL', 'PLACEHOLDER', 'BACKENDS', 'PROGRAMS', 'NEEDS', 'LOGIN', 'CONTROLLERS', 'check_project',
-           'check_label', 'check_checkpoint', 'Variable', 'check_word', 'fault', 'Job', 'Faults', 'read_job', 'Step',
-           'shell', 'by_gcluster', 'kubectl', 'by_jobset', 'backend_named', 'secret_command', 'image_steps', 'absent',
-           'bucket_of', 'digest_or_tag', 'questions', 'without_secrets', 'call', 'no_answer', 'ask', 'preflight',
-           'submit', 'failed', 'status_steps', 'logs_steps', 'console', 'Health', 'hear', 'health']
+           'check_label', 'check_object', 'check_checkpoint', 'Variable', 'check_word', 'fault', 'Job', 'Faults',
+           'read_job', 'Step', 'shell', 'by_gcluster', 'kubectl', 'by_jobset', 'backend_named', 'secret_command',
+           'image_steps', 'absent', 'bucket_of', 'digest_or_tag', 'questions', 'without_secrets', 'call', 'no_answer',
+           'ask', 'preflight', 'submit', 'failed', 'status_steps', 'logs_steps', 'console', 'Health', 'hear', 'health']
 
 # %% ../../nbs/cluster/01_launch.ipynb #00fa0cce
 import os, re, shlex, shutil, subprocess
@@ -32,6 +32,11 @@ def check_project(name: str, text: str) -> str:
 def check_label(name: str, text: str) -> str:
     "A name in the cluster."
     if not re.fullmatch(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?", text): raise ValueError(f"{name} is {text!r}: use small letters, digits and hyphens, a letter first, at most 40")
+    return text
+
+def check_object(name: str, text: str) -> str:
+    "A namespace, a queue or a secret."
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", text): raise ValueError(f"{name} is {text!r}: use small letters, digits and hyphens, at most 63")
     return text
 
 def check_checkpoint(name: str, text: str) -> str:
@@ -68,10 +73,10 @@ OPTIONAL = (
     Variable("TOPOLOGY", "4x8", "the slice, in chips", check_word, "4x8"),
     Variable("PATHWAYS_SERVER_IMAGE", SERVER_IMAGE, "Pathways' resource manager and workers", check_image, SERVER_IMAGE),
     Variable("PATHWAYS_PROXY_SERVER_IMAGE", PROXY_IMAGE, "Pathways' proxy", check_image, PROXY_IMAGE),
-    Variable("GKE_NAMESPACE", "default", "the namespace of the JobSet", check_label, "default"),
-    Variable("KUEUE_QUEUE", "multislice-queue", "Kueue's LocalQueue", check_label, "multislice-queue"),
+    Variable("GKE_NAMESPACE", "default", "the namespace of the JobSet", check_object, "default"),
+    Variable("KUEUE_QUEUE", "multislice-queue", "Kueue's LocalQueue", check_object, "multislice-queue"),
     Variable("PATHWAYS_HEAD_POOL", "cpu-np", "the node pool of the head's machine", check_label, "cpu-np"),
-    Variable("HF_TOKEN_SECRET", "hf-token", "the Kubernetes secret with the key HF_TOKEN", check_label, "hf-token"),
+    Variable("HF_TOKEN_SECRET", "hf-token", "the Kubernetes secret with the key HF_TOKEN", check_object, "hf-token"),
 )
 
 # %% ../../nbs/cluster/01_launch.ipynb #bb7d7449

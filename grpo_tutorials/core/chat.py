@@ -298,8 +298,8 @@ def read_json(path: Path, required: bool = False) -> dict:
     if not path.is_file():
         if required: raise FileNotFoundError(f"no {path.name} in {path.parent}: a model folder has config.json, model.safetensors, tokenizer.json and tokenizer_config.json")
         return {}
-    try: d = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as e: raise ValueError(f"{path}: not JSON ({e})") from None
+    try: d = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as e: raise ValueError(f"{path}: not JSON ({e})") from None
     if not isinstance(d, dict): raise ValueError(f"{path}: not a JSON object")
     return d
 
@@ -318,7 +318,7 @@ def stop_ids(folder: Path, eos: int | None, size: int) -> tuple[int, ...]:
     else: ids = eos
     ids = [] if ids is None else ids if isinstance(ids, list) else [ids]
     if not ids: raise ValueError(f"{folder}: no EOS id in generation_config.json, config.json or the tokenizer: completions would never end")
-    if bad := [i for i in ids if not isinstance(i, int) or not 0 <= i < size]: raise ValueError(f"{folder}: the EOS id {bad[0]} is not in the vocabulary of {size}")
+    if bad := [i for i in ids if type(i) is not int or not 0 <= i < size]: raise ValueError(f"{folder}: the EOS id {bad[0]} is not in the vocabulary of {size}")
     return tuple(dict.fromkeys(ids))
 
 # %% ../../nbs/core/02_chat.ipynb #a8d6259d
@@ -337,6 +337,8 @@ def load_tokenizer(
     named = {**read_json(folder / "special_tokens_map.json"), **config}
     token = lambda key: named[key].get("content") if isinstance(named.get(key), dict) else named.get(key)
     bos, eos, pad = map(token, ("bos_token", "eos_token", "pad_token"))
+    for name, t in (("bos_token", bos), ("eos_token", eos)):
+        if t and (not isinstance(t, str) or backend.token_to_id(t) is None): raise ValueError(f"{folder}: {name} is {t!r} in tokenizer_config.json, and tokenizer.json has no such token")
     ends = stop_ids(folder, backend.token_to_id(eos) if eos else None, backend.get_vocab_size())
     special = frozenset(t.content for t in backend.get_added_tokens_decoder().values() if t.special)
     return Tokenizer(folder, backend, bos, eos, pad, ends, load_template(template) if template else folder_template(folder, config), special)
