@@ -626,6 +626,7 @@ def tokenizer_of(
     "The tokenizer that --tokenizer names."
     from grpo_tutorials.core.chat import load_tokenizer
     from grpo_tutorials.core.lint import load_sentencepiece
+    if stop and not Path(name).expanduser().is_file(): raise ValueError("--stop is for a sentencepiece file: a model folder says what ends a completion in generation_config.json")
     if name == "tiny" or name.startswith("tiny-") and not Path(name).exists():
         from grpo_tutorials.models.tiny import checkpoint
         return load_tokenizer(checkpoint(name.partition("-")[2] or "gsm8k"))
