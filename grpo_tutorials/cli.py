@@ -433,7 +433,7 @@ def run_command(
     data: Data = None,
     seed: Seed = 0,
     out: Annotated[Optional[str], typer.Option(metavar="DIR", help="Run folder; by default a new one in runs/.", show_default=False)] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or the newest.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, or with the newest of this task, engine, scale and seed; starts one where there is none.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Start over; the run in --out is set aside.")] = False,
     topology: Annotated[Optional[str], typer.Option("--slice", metavar="RxC", help="A virtual TPU slice: half trains, half samples.", show_default=False)] = None,
     as_json: Json = False,

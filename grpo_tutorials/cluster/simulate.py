@@ -145,7 +145,7 @@ def chip_svg(
             cells.append(f'<rect x="{x}" y="{y}" width="{w - 4}" height="{h - 4}" rx="5" fill="{colour[chip["part"]]}"/>'
                          f'<text x="{x + w / 2 - 2}" y="{y + 17}">{label}</text><text x="{x + w / 2 - 2}" y="{y + 34}">{chip["bytes"] / 1e3:.0f} kB</text>')
     legend = " · ".join(f"{p}: {'x'.join(f'{a} {n}' for a, n in x['mesh'].items()).replace('x', ' x ')}, {x['bytes_each'] / x['bytes']:.0%} of the model each" for p, x in held.items())
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{s.columns * w}" height="{s.rows * h + 28}" font-family="sans-serif" font-size="10" text-anchor="middle" fill="#fff">'
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{max(s.columns * w, 7 * len(legend))}" height="{s.rows * h + 28}" font-family="sans-serif" font-size="10" text-anchor="middle" fill="#fff">'
             f'<text x="4" y="14" font-size="12" text-anchor="start" fill="#888">{legend}</text>{"".join(cells)}</svg>')
 
 # %% ../../nbs/cluster/05_simulate.ipynb #04e54a21

@@ -119,7 +119,7 @@ def show_samples(
     def listener(stage: str, done: int, total: int) -> None:
         if stage != "train" or not every or not done or done % every: return
         some = next((s for s in run.read_samples() if s["phase"] == "train" and s["step"] == done), None)      # drawn, as they all are: not the best one
-        if some: say(f"step {done} of {total}, reward {'none' if some['total'] is None else format(some['total'], 'g')}\n{some['completion']}")
+        if some: say(f"one of step {done}, which earned {'nothing, for nobody could judge it' if some['total'] is None else format(some['total'], 'g')}:\n{some['completion']}")
     return listener
 
 # %% ../../nbs/core/10_training.ipynb #1835d1cd
