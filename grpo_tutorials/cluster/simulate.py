@@ -166,7 +166,7 @@ class Ended:
     rank: int
     status: int | None        # None: it had to be ended after the limit; below 0: by that signal
     seconds: float            # since the failure that the job was told to have, else since the start
-    line: str                 # its last line on stderr
+    line: str                 # the line with which it stopped, else its last on stderr
     result: dict[str, Any] | None
 
 # %% ../../nbs/cluster/05_simulate.ipynb #16480bcf
@@ -210,7 +210,8 @@ def _wait(processes: list[subprocess.Popen], folder: Path, timeout: float) -> li
             time.sleep(.05)
     finally: stop(processes)
     since = float((folder / "failed").read_text()) if (folder / "failed").exists() else began
-    last = lambda rank: ([x for x in (folder / f"log-{rank}.txt").read_text(errors="replace").splitlines() if x.strip()] or [""])[-1]
+    log = lambda rank: [x for x in (folder / f"log-{rank}.txt").read_text(errors="replace").splitlines() if x.strip()] or [""]
+    last = lambda rank: ([x for x in log(rank) if x.startswith(f"process {rank}: stopped")] or log(rank))[-1]      # a thread of JAX's may say a word more before the end
     found = lambda rank: json.loads(f.read_text()) if (f := folder / f"result-{rank}.json").exists() else None
     return [Ended(r, p.returncode if r in at else None, round(at.get(r, time.time()) - since, 2), last(r), found(r)) for r, p in enumerate(processes)]
 
