@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from engine_runs import adapter, lines, runner, start_without_a_winner
 
 CI = os.environ.get("CI", "").lower() == "true"
 jax = __import__("jax") if CI else pytest.importorskip("jax")
 import jax.numpy as jnp
 
-from grpo_tutorials.core.runs import Run
 from grpo_tutorials.core.scale import Unavailable, override
 from grpo_tutorials.engines import scratch as S
 from grpo_tutorials.models import forward as F
@@ -145,17 +145,7 @@ def test_draws_have_the_right_shares(how):
 
 # ---------------------------------------------------------------- runs
 
-def run(path, scale=SCALE, stop=None, resume=False, task=TASK, seed=0):
-    "A run that is interrupted after `stop` steps, if any; its summary, or None."
-    with Run.open(path, dict(task=task.name, engine="scratch", scale=scale, seed=seed), resume=resume) as r:
-        def listen(stage, done, total):
-            if stage == "train" and done == stop: raise KeyboardInterrupt
-        r.listeners.append(listen)
-        try: return S.train(task, scale, r, seed=seed, resume=resume)
-        except KeyboardInterrupt: return None
-
-def adapter(path): return read_tensors(path / "adapter" / "adapter_model.safetensors")
-def lines(path, name): return [json.loads(x) for x in (path / name).read_text().splitlines()]
+run = runner(S, TASK, SCALE)
 
 
 @pytest.fixture(scope="module")
@@ -270,3 +260,6 @@ def test_two_processes_with_a_share_of_the_prompts_each(whole, tmp_path):
         for x, y in zip(lines(p, "metrics.jsonl"), lines(whole, "metrics.jsonl")):
             for k in ("reward", "reward_std", "loss", "kl", "grad_norm", "completion_length"): assert x[k] == pytest.approx(y[k], abs=1e-5, rel=1e-4), k
     for k, v in adapter(runs[0]).items(): np.testing.assert_array_equal(v, adapter(runs[1])[k])
+
+
+def test_a_start_without_a_winner_stops(tmp_path): start_without_a_winner(run, TASK, SCALE, tmp_path)

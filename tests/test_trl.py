@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from engine_runs import lines, runner, start_without_a_winner
 
 trl = pytest.importorskip("grpo_tutorials.engines.trl") if os.environ.get("CI", "").lower() != "true" else __import__("grpo_tutorials.engines.trl", fromlist=["train"])
 import torch
@@ -30,20 +31,10 @@ SCALE = TASK.scale("smoke", "trl", steps=4, save_steps=2, eval_n=16, lora_rank=4
 FULL_WEIGHTS = dataclasses.replace(SCALE, lora_rank=0, learning_rate=2e-4)
 
 
-def run(path, scale=SCALE, stop=None, resume=False, task=TASK, seed=0, force=False):
-    "A run that is interrupted after `stop` steps, if any; its summary, or None."
-    config = dict(task=task.name, engine="trl", scale=scale, seed=seed)
-    with Run.open(path, config, resume=resume) as r:
-        r.say = lambda text: None
-        def listen(stage, done, total):
-            if stage == "train" and done == stop: raise KeyboardInterrupt
-        r.listeners.append(listen)
-        try: return trl.train(task, scale, r, seed=seed, resume=resume, force=force)
-        except KeyboardInterrupt: return None
+run = runner(trl, TASK, SCALE)
 
 
 def weights(path): return read_tensors(next(f for f in (path / "adapter" / "adapter_model.safetensors", path / "model" / "model.safetensors") if f.exists()))
-def lines(path, name): return [json.loads(x) for x in (path / name).read_text().splitlines()]
 def trained(path): return [s for s in lines(path, "samples.jsonl") if s["phase"] == "train"]
 
 
@@ -466,3 +457,6 @@ def test_gemma_4_goes_the_whole_way(gemma4, tmp_path):
     assert run(tmp_path / "b", scale, task=task, stop=1) is None
     assert run(tmp_path / "b", scale, task=task, resume=True)["steps"] == 2
     same(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_start_without_a_winner_stops(tmp_path): start_without_a_winner(run, TASK, SCALE, tmp_path)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from engine_runs import adapter, lines, runner, start_without_a_winner
 
 tunix = pytest.importorskip("grpo_tutorials.engines.tunix") if os.environ.get("CI", "").lower() != "true" else __import__("grpo_tutorials.engines.tunix", fromlist=["train"])
 from grpo_tutorials.core.runs import Run
@@ -23,19 +24,9 @@ SCALE = TASK.scale("smoke", "tunix", steps=4, save_steps=2, eval_n=16)
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")    # Tunix's own
 
 
-def run(path, scale=SCALE, stop=None, resume=False, task=TASK, seed=0):
-    "A run that is interrupted after `stop` steps, if any; its summary, or None."
-    config = dict(task="gsm8k", engine="tunix", scale=scale, seed=seed)
-    with Run.open(path, config, resume=resume) as r:
-        def listen(stage, done, total):
-            if stage == "train" and done == stop: raise KeyboardInterrupt
-        r.listeners.append(listen)
-        try: return tunix.train(task, scale, r, seed=seed, resume=resume)
-        except KeyboardInterrupt: return None
+run = runner(tunix, TASK, SCALE)
 
 
-def adapter(path): return read_tensors(path / "adapter" / "adapter_model.safetensors")
-def lines(path, name): return [json.loads(x) for x in (path / name).read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +205,6 @@ def test_an_end_that_is_text_is_put_back():
     assert out.text == ["1 9", "1 2", "1 2 3 4", "1 2 3 9"] and [len(t) for t in out.tokens] == [2, 2, 4, 4]
     cut = [tunix.was_cut(t, SimpleNamespace(max_completion_length=4), sampler.text_ends) for t in out.tokens]
     assert cut == [False, False, True, False]
+
+
+def test_a_start_without_a_winner_stops(tmp_path): start_without_a_winner(run, TASK, SCALE, tmp_path)
