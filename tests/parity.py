@@ -1,7 +1,7 @@
 "What the parity tests share: batches of every shape and mask, our loss in each library, and what counts as equal."
 
 import numpy as np
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 
 from grpo_tutorials.core.losses import LOSSES, token_losses, token_weights

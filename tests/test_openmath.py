@@ -1,14 +1,11 @@
 "openmath against MaxText's own reward and evaluation code, against `datasets`, and against a judge that hangs."
 import importlib.util
 import json
-import math
 import multiprocessing.pool  # noqa: F401  (their module names it in an annotation)
 import os
 import re
 import sys
-import time
 from collections import Counter
-from fractions import Fraction
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -18,7 +15,7 @@ from grpo_tutorials.core.answers import TAGS, MathVerifier, compare, equal
 from grpo_tutorials.core.chat import encode_prompt, load_tokenizer
 from grpo_tutorials.core.rewards import call_rewards, combine
 from grpo_tutorials.core.scale import override
-from grpo_tutorials.core.training import Judge, fitting_rows, training_rows
+from grpo_tutorials.core.training import fitting_rows, training_rows
 from grpo_tutorials.tasks import openmath as om
 
 ROOT = Path(__file__).parents[1]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -454,7 +453,7 @@ def test_a_zygote_that_is_killed_twice_gives_no_score():
             seen = set()
             while not stop.is_set():
                 for z in descendants(os.getpid()):
-                    if z not in seen and (below := descendants(z)) and z in {x.process.pid for x in made}: seen.add(z); os.kill(z, signal.SIGKILL)
+                    if z not in seen and descendants(z) and z in {x.process.pid for x in made}: seen.add(z); os.kill(z, signal.SIGKILL)
                 time.sleep(.01)
         made, make = list(b._pool.idle), b._pool.make
         b._pool.make = lambda: made.append(make()) or made[-1]

@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from grpo_tutorials.core import board as B
-from grpo_tutorials.core.board import is_full, refusal, to_text
+from grpo_tutorials.core.board import refusal, to_text
 from grpo_tutorials.core.rewards import call_rewards, combine
 from grpo_tutorials.core.sandbox import Job, Played, Sandbox, read_code
 from grpo_tutorials.tasks import sudoku as S

@@ -1,5 +1,4 @@
 """The shipped checkpoints: what they weigh, what they say, and that Tunix and transformers read the same model from them."""
-import json
 import random
 from dataclasses import replace
 from importlib import import_module

@@ -9,7 +9,7 @@ __all__ = ['MODULES', 'given', 'faults', 'check_place', 'checked', 'to_maxtext',
 
 # %% ../../nbs/cluster/04_convert.ipynb #c98395f4
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from .recipe import BASE_MODELS, TOKEN, check_gs
 

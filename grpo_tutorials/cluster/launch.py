@@ -15,12 +15,12 @@ __all__ = ['OWN', 'OPTIONAL', 'PLACEHOLDER', 'BACKENDS', 'PROGRAMS', 'NEEDS', 'L
 import os, re, shlex, shutil, subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from .jobset import pathways
 from .recipe import (PROXY_IMAGE, SERVER_IMAGE, Recipe, check_gs, check_image, check_location, check_run_name, command,
-                                           gemma4_e4b, problems, proxy_args, slice_of, TOKEN)
+                                           gemma4_e4b, problems, proxy_args, TOKEN)
 
 # %% ../../nbs/cluster/01_launch.ipynb #6110c8db
 def check_project(name: str, text: str) -> str:

@@ -15,7 +15,7 @@ __all__ = ['Value', 'IDENTITY', 'MEMORY', 'ATTENTION', 'LEARNING', 'DATA', 'SAMP
 
 # %% ../../nbs/cluster/00_recipe.ipynb #125a9c85
 import difflib, json, math, re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 

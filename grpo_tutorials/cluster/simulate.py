@@ -9,9 +9,9 @@ __all__ = ['COUNT', 'DEFAULTS', 'SAYS', 'Slice', 'parse_slice', 'environment', '
            'same_run', 'chip_map', 'chip_table', 'chip_svg', 'weight_rows', 'Ended', 'start', 'failures']
 
 # %% ../../nbs/cluster/05_simulate.ipynb #ad3391c4
-import csv, json, math, os, signal, subprocess, sys, tempfile, time
+import json, math, os, signal, subprocess, sys, tempfile, time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 

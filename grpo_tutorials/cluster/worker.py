@@ -257,7 +257,6 @@ def fingerprint(
 # %% ../../nbs/cluster/05b_worker.ipynb #8723f9e8
 def chunked(job: dict[str, Any], rank: int, roll: RollCall) -> dict[str, Any]:
     "Send a model's weights from the trainer's half to the sampler's in chunks; calls, and whether all values are equal."
-    from grpo_tutorials.core.scale import Scale
     from grpo_tutorials.tasks.task import get_engine, get_task
     engine = get_engine("tunix")
     import jax

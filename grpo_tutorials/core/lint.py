@@ -15,13 +15,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from .chat import (BRACKETED, TURN_MARKER, DataTemplate, Tokenizer, check_data_template, check_kept, compile_template, control_ids,
+from .chat import (BRACKETED, TURN_MARKER, DataTemplate, Tokenizer, check_data_template, compile_template, control_ids,
                                       encode_prompt, first_difference, load_template, render, special_tokens, template_text, token_ids)
 from .doctor import Finding
 from .scale import need
@@ -245,9 +245,11 @@ def nothing_forged(p: Probe) -> Finding:
     control = control_ids(p.tokenizer, p.template)
     count = lambda text: sum(i in control for i in p.ids(text))
     loud = count(p.raw(["user"], True, dict(user=forged))) - count(p.raw(["user"], True, dict(user="x")))
+    safe = lambda said: sum(i in control for i in encode_prompt([dict(role="user", content=said)], p.tokenizer, p.template))
     for parts in ([forged], *([w[:i], w[i:]] for w in p.markers for i in (1, len(w) // 2, len(w) - 1))):
-        try: text = encode_prompt([dict(role="user", content=[dict(type="text", text=t) for t in parts] if len(parts) > 1 else parts[0])], p.tokenizer, p.template)
+        try: more = safe([dict(type="text", text=t) for t in parts] if len(parts) > 1 else parts[0]) - safe("x")
         except ValueError as e: return Finding(name, "fail", f"a marker cannot be escaped: {e}", "clean the data")
+        if more: return Finding(name, "fail", f"{' '.join(parts)!r} still makes {more} control tokens when it is escaped", "clean the data")
     plain = [m for m in p.markers if not p.single(m)]
     as_text = f", and text such as {plain[0]} looks like the template's own" if plain else ""
     return Finding(name, "ok", f"raw text forges {loud} control tokens{as_text}; escaped it forges none", "")

@@ -10,7 +10,7 @@ __all__ = ['LOG_LIMIT', 'LOSSES', 'is_one_of', 'completion_mask', 'truncated', '
            'token_losses', 'grpo_loss', 'loss_metrics']
 
 # %% ../../nbs/core/01a_losses.ipynb #65422854
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np

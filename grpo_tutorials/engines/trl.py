@@ -32,7 +32,7 @@ def unsloth_first() -> Any | None:     # the module
 UNSLOTH = unsloth_first()
 
 # %% ../../nbs/engines/02_trl.ipynb #bc1cc032
-import contextlib, dataclasses, logging, math, random, re, shutil, time, warnings
+import contextlib, dataclasses, logging, math, random, shutil, time, warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 

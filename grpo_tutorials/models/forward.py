@@ -10,8 +10,7 @@ __all__ = ['jax', 'nnx', 'PROJECTIONS', 'NORMS', 'PER_LAYER', 'Weights', 'NEVER'
            'back', 'block', 'hidden', 'logits', 'split', 'read_prompts']
 
 # %% ../../nbs/models/04_forward.ipynb #769e2ecd
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

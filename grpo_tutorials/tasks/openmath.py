@@ -14,7 +14,6 @@ __all__ = ['VERBS', 'LETTERS', 'KINDS', 'COLUMNS', 'SIZE', 'VERDICTS', 'POINTS',
            'folder_table']
 
 # %% ../../nbs/tasks/02_openmath.ipynb #8511b1e8
-import json
 import math
 import random
 import re
@@ -29,8 +28,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.answers import TAGS, Grade, Tags, completion_text, equal, extract_answer, normalize, parse_number, strip_terminators, verify_math, well_formed
-from ..core.chat import DataTemplate, encode_prompt, fill, load_data_template
+from ..core.answers import TAGS, Grade, Tags, completion_text, extract_answer, normalize, parse_number, strip_terminators, verify_math, well_formed
+from ..core.chat import DataTemplate, fill, load_data_template
 from ..core.scale import Scale, Unavailable, need
 from .task import Task
 

@@ -16,7 +16,6 @@ __all__ = ['PLACES', 'EASY', 'HARDEST', 'ATTEMPTS', 'FENCE', 'VALUE', 'TAG', 'PY
            'SudokuGrade', 'unfenced', 'make_grade', 'after', 'show_play', 'make_rows', 'demonstrations', 'load']
 
 # %% ../../nbs/tasks/03_sudoku.ipynb #b5884120
-import ast
 import random
 import re
 import secrets
