@@ -112,6 +112,7 @@ def test_a_live_owner_keeps_its_folder_until_it_dies(tmp_path):
     try:
         with pytest.raises(FileExistsError, match=f"in use by process {child.pid}"): Run.open(path, CONFIG, resume=True)
         with pytest.raises(FileExistsError, match="in use"): Run.open(path, CONFIG, force=True)
+        while child.poll() is None and not (path / "metrics.jsonl").exists(): time.sleep(.01)     # it had only just begun
     finally:
         child.kill()
         child.wait()
