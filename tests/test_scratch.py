@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from engine_runs import adapter, lines, runner, start_without_a_winner
+from hypothesis import given, settings, strategies as st
 
 CI = os.environ.get("CI", "").lower() == "true"
 jax = __import__("jax") if CI else pytest.importorskip("jax")
@@ -44,7 +45,7 @@ def one_layer(out):
 
 FOLDER = one_layer(Path(tempfile.mkdtemp()) / "model")
 TASK = dataclasses.replace(get_task("gsm8k", scale="smoke"), rewards=(free,))
-NUMBERS = dict(model=str(FOLDER), steps=4, save_steps=2, eval_n=8, max_completion_length=16)
+NUMBERS = dict(model=str(FOLDER), steps=4, save_steps=2, eval_n=8, max_completion_length=16, learning_rate=1e-4)     # small, so that no rounding turns into another draw
 SCALE = TASK.scale("smoke", "scratch", **NUMBERS)
 
 
@@ -97,9 +98,30 @@ def test_log_probabilities_are_transformers(way, tmp_path):
             want = z.log_softmax(-1)
             np.testing.assert_allclose(logp[b, g], want[range(7), ids[b, g]].numpy(), atol=1e-4)
             np.testing.assert_allclose(entropy[b, g], -(want.exp() * want).sum(-1).numpy(), atol=1e-4)
+    counts = np.arange(7) < rng.integers(1, 7, (2, 3))[..., None]
+    tight = jax.jit(lambda w: S.logprobs(ours.config, w, jnp.asarray(p), jnp.asarray(mask), jnp.asarray(ids), 0.7, jnp.asarray(counts), int(counts[..., 1:].sum()) + 1))(F.fuse(ours))
+    for a, b in zip(tight, (logp, entropy)): np.testing.assert_allclose(a, np.where(counts, b, 0), atol=1e-5)
     F.save(ours, tmp_path / "again.safetensors")
     a, b = read_tensors(tmp_path / "again.safetensors"), read_tensors(tmp_path / "model.safetensors")
     for k in a: np.testing.assert_array_equal(a[k], b[k])
+
+
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_computing_no_padding_changes_no_gradient(data):
+    "Completions of any lengths, in a list that is just long enough, longer, or as long as the rectangle."
+    length = np.array(data.draw(st.lists(st.integers(1, 9), min_size=4, max_size=4))).reshape(2, 2)
+    needed = int((length - 1).sum())
+    size = data.draw(st.sampled_from(sorted({min(needed + 1, 32), min(needed + 5, 32), 32})))
+    base = F.load(FOLDER)
+    rng = np.random.default_rng(needed)
+    p, mask = map(jnp.asarray, S.pad([[2, 40, 50], [2, 9, 8, 7, 6]], 16))
+    ids, how = jnp.asarray(rng.integers(6, 700, (2, 2, 9))), jnp.asarray(rng.normal(size=(2, 2, 9)), jnp.float32)
+    counts = jnp.asarray(np.arange(9) < length[..., None])
+    def of(*more): return jax.value_and_grad(lambda w: (jnp.where(counts, S.logprobs(base.config, w, p, mask, ids, 1.0, *more)[0], 0) * how).sum())(F.fuse(base))
+    (a, da), (b, db) = of(), of(counts, size)
+    assert float(a) == pytest.approx(float(b), abs=1e-4)
+    for x, y in zip(jax.tree.leaves(da), jax.tree.leaves(db)): np.testing.assert_allclose(x, y, atol=1e-5 * max(float(jnp.abs(x).max()), 1e-3))
 
 
 @pytest.mark.parametrize("change, says", [(dict(model_type="llama"), "llama"), (dict(enable_moe_block=True), "enable_moe_block"), (dict(attention_bias=True), "attention_bias"),
@@ -211,7 +233,7 @@ def test_what_cannot_be_done_is_said_at_once(tmp_path):
 
 CHILD = """
 import dataclasses, json, os, sys, zlib
-scale, folder, rank, port = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+scale, folder, rank, port, small = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
 import jax
 if port != "none":
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -219,7 +241,9 @@ if port != "none":
 from grpo_tutorials.core.runs import Run
 from grpo_tutorials.core.scale import override
 from grpo_tutorials.engines import scratch
+from grpo_tutorials.models import devices
 from grpo_tutorials.tasks.task import get_task
+devices.SMALL = small      # 0: also what is small is cut in pieces
 def free(completions, **columns): return [zlib.crc32(c.encode()) % 97 / 97 for c in completions]
 task = dataclasses.replace(get_task("gsm8k", scale="smoke"), rewards=(free,))
 scale = task.scale("smoke", "scratch", **scale)
@@ -228,9 +252,9 @@ print(jax.device_count(), jax.process_count(), flush=True)
 os._exit(0)      # jax.distributed waits for the others at exit
 """
 
-def child(folder, devices, rank=0, port="none", **changes):
+def child(folder, devices, rank=0, port="none", small=0, **changes):
     env = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} --xla_cpu_multi_thread_eigen=false", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, "-c", CHILD, json.dumps(NUMBERS | changes), str(folder), str(rank), str(port)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-c", CHILD, json.dumps(NUMBERS | changes), str(folder), str(rank), str(port), str(small)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 def wait(p):
     try: out, err = p.communicate(timeout=400)
@@ -239,8 +263,10 @@ def wait(p):
     return out.splitlines()[-1].split()       # gloo talks too
 
 
-def test_one_device_and_eight(whole, tmp_path):
-    assert wait(child(tmp_path / "run", 8, mesh=(4, 2))) == ["8", "1"]
+@pytest.mark.parametrize("small", [0, 2**18])
+def test_one_device_and_eight(whole, tmp_path, small):
+    "With the weights in pieces, and whole on each device."
+    assert wait(child(tmp_path / "run", 8, mesh=(4, 2), small=small)) == ["8", "1"]
     close(tmp_path / "run", whole)
 
 
