@@ -100,7 +100,7 @@ def test_log_probabilities_are_transformers(way, tmp_path):
             np.testing.assert_allclose(entropy[b, g], -(want.exp() * want).sum(-1).numpy(), atol=1e-4)
     counts = np.arange(7) < rng.integers(1, 7, (2, 3))[..., None]
     tight = jax.jit(lambda w: S.logprobs(ours.config, w, jnp.asarray(p), jnp.asarray(mask), jnp.asarray(ids), 0.7, jnp.asarray(counts), int(counts[..., 1:].sum()) + 1))(F.fuse(ours))
-    for a, b in zip(tight, (logp, entropy)): np.testing.assert_allclose(a, np.where(counts, b, 0), atol=1e-5)
+    for a, b in zip(tight, (logp, entropy)): np.testing.assert_allclose(a, np.where(counts, b, 0), atol=1e-4)
     F.save(ours, tmp_path / "again.safetensors")
     a, b = read_tensors(tmp_path / "again.safetensors"), read_tensors(tmp_path / "model.safetensors")
     for k in a: np.testing.assert_array_equal(a[k], b[k])
