@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from parity import OPTIONS, SETTINGS, batch, reference, same, seeds
 
 from grpo_tutorials.core.grpo import expected_silent, gaps, gdpo_advantages, group_advantages, leave_one_out, log_mean, silent_groups
 from grpo_tutorials.core.losses import LOSSES, clipped, completion_logp, completion_mask, divisor, entropy, grpo_loss, kl, ratio, token_logp, token_losses, token_weights, truncated
+from grpo_tutorials.core.scale import Scale
+from grpo_tutorials.core.training import fitting_rows, training_rows
 
 SCALES = ["group", "batch", "none", "leave one out"]
 
@@ -244,3 +247,27 @@ def test_importing_is_light():
     code = "import sys, grpo_tutorials.core.grpo, grpo_tutorials.core.losses; print([m for m in ('array_api_compat', 'jax', 'torch', 'matplotlib') if m in sys.modules])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
     assert out.stdout.strip() == "[]", out.stderr
+
+
+# ---------------------------------------------------------------- which prompts a step sees
+
+def small(**more): return Scale("cpu", model="tiny", max_prompt_length=8, max_completion_length=8, **{**dict(group_size=2, prompts_per_step=3, steps=4, eval_n=7), **more})
+
+
+def seven():
+    "A task of seven rows, in order."
+    def rows(split, n, seed): return [dict(prompt=str(i)) for i in range(min(n, 7))]
+    return SimpleNamespace(size=lambda split: 7, rows=rows)
+
+
+def test_a_batch_that_cannot_be_divided():                                          # G15
+    with pytest.raises(ValueError, match=r"micro_batch is 7: it must divide the 8 completions of a step, so choose one of \[1, 2, 4, 8\]"): small(group_size=8, prompts_per_step=1, micro_batch=7)
+    assert small(group_size=2, prompts_per_step=1, micro_batch=1).completions_per_step == 2      # the seed's: 2 completions in two passes
+
+
+@given(st.integers(1, 9), st.integers(1, 12))
+def test_no_row_is_dropped_and_none_seen_twice_before_all_were_seen_once(prompts, steps):       # G16, G17
+    seen = [r["prompt"] for r in training_rows(seven(), small(prompts_per_step=prompts, steps=steps), 0)]
+    assert len(seen) == prompts * steps
+    for i in range(0, len(seen), 7): assert len(set(seen[i:i + 7])) == len(seen[i:i + 7])
+    assert {r["prompt"] for r in seven().rows("test", 7, 0)} == {r["prompt"] for r in fitting_rows(seven(), "test", 7, 0, small())}      # and an evaluation drops none

@@ -82,7 +82,8 @@ def check_scale(s: "Scale") -> None:
         if getattr(s, f) not in choices: raise ValueError(f"{f} is {getattr(s, f)!r}: choose {', '.join(choices[:-1])} or {choices[-1]}")
     top = 1 + (s.epsilon_high or s.epsilon)
     if 0 < s.delta <= top: raise ValueError(f"delta is {s.delta}: it caps ratios beyond the clip range, so give it more than {top:g}, or 0 for off")
-    if s.micro_batch and s.completions_per_step % s.micro_batch: raise ValueError(f"micro_batch is {s.micro_batch}: it must divide the {s.completions_per_step} completions of a step")
+    n = s.completions_per_step
+    if s.micro_batch and n % s.micro_batch: raise ValueError(f"micro_batch is {s.micro_batch}: it must divide the {n} completions of a step, so choose one of {[k for k in range(1, n + 1) if n % k == 0]}")
 
 # %% ../../nbs/core/00_scale.ipynb #3b230e61
 SCALES = ("smoke", "cpu", "full")
