@@ -116,7 +116,7 @@ NUMBERS = {
     "max_prompt_length": "Tokens of a prompt, at most.", "max_completion_length": "Tokens of a completion, at most.",
     "eval_n": "Held-out problems, before and after.", "learning_rate": "Peak learning rate.", "warmup": "Share of the steps that warm up.",
     "schedule": "Of the rate: cosine, linear or constant.", "beta": "Weight of the KL to the reference.",
-    "epsilon": "Clip range of the ratio.", "lora_rank": "Rank of the adapter; 0 trains all weights.", "lora_alpha": "The adapter is scaled by alpha / rank; 0: twice the rank.",
+    "epsilon": "Clip range of the ratio (which is 1 in a step of one update, as all engines make here).", "lora_rank": "Rank of the adapter; 0 trains all weights.", "lora_alpha": "The adapter is scaled by alpha / rank; 0: twice the rank.",
     "temperature": "Of the rollouts.", "top_k": "Sample from the k likeliest tokens; 0: off.", "top_p": "Sample from this much probability; 1: off.",
     "max_grad_norm": "The gradient is clipped to this norm.", "adam_b1": "AdamW's first decay.", "adam_b2": "AdamW's second decay.",
     "weight_decay": "AdamW's weight decay.", "save_steps": "A checkpoint every so many steps.", "dtype": "float32 or bfloat16.",
@@ -143,7 +143,7 @@ def numbers_of_scale(
 
 # %% ../nbs/cli.ipynb #f8acaf51
 Task = Annotated[str, typer.Argument(metavar="TASK", help="gsm8k, or another task of this package.", show_default=False)]
-EngineName = Annotated[Optional[str], typer.Option("--engine", metavar="NAME", help="Who trains; by default the task's choice.", show_default=False)]
+EngineName = Annotated[Optional[str], typer.Option("--engine", metavar="NAME", help="Who trains: scratch, tunix or trl; by default the task's choice.", show_default=False)]
 ScaleName = Annotated[Optional[str], typer.Option("--scale", metavar="NAME", help="smoke, cpu or full ($GRPO_SCALE, else cpu).", show_default=False)]
 Data = Annotated[Optional[str], typer.Option(metavar="DIR", help="Folder with train.jsonl and test.jsonl, or .parquet files (openmath).", show_default=False)]
 Seed = Annotated[int, typer.Option(min=0, metavar="N", help="The same seed, the same run.", show_default=False)]

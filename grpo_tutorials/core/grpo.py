@@ -83,7 +83,7 @@ def group_advantages(
     scale: str = "group",   # "group", "batch" or "none"
     eps: float = 1e-4,      # keeps a group of equals finite
 ) -> Array:                 # (prompts, G), 0 where it was not judged
-    "How much better each completion did than its group (DeepSeekMath, eq. 3)."
+    "How much better each completion did than its group (DeepSeekMath, section 4.1.2)."
     xp, r = floats(rewards)
     if r.ndim != 2 or r.shape[1] < 2: raise ValueError(f"rewards have the shape {tuple(r.shape)}: give (prompts, G) with G of at least 2 generations")
     if r.shape[0] == 0: return r

@@ -217,7 +217,7 @@ def attention(
     own: tuple,                          # keys and values (b, g, s, k, d), and a bias that broadcasts to (b, k, g, t, r, s)
     shared: tuple | None = None,         # keys and values (b, s, k, d), and a bias
 ) -> jax.Array:                          # (b, g, t, k, r, d)
-    "Attention (Vaswani et al. 2017, eq. 1) of a group over its prompt and over itself."
+    "Attention (Vaswani et al. 2017, eq. 1) of each completion over the shared prompt and over its own tokens."
     pieces = [("bgskd", *own)] + ([("bskd", *shared)] if shared else [])
     scores = [jnp.einsum(f"bgtkrd,{form}->bkgtrs", q, k, preferred_element_type=jnp.float32) + bias for form, k, _, bias in pieces]
     top = jax.lax.stop_gradient(jnp.max(jnp.stack([s.max(-1) for s in scores]), 0))[..., None]
