@@ -271,3 +271,73 @@ def test_no_row_is_dropped_and_none_seen_twice_before_all_were_seen_once(prompts
     assert len(seen) == prompts * steps
     for i in range(0, len(seen), 7): assert len(set(seen[i:i + 7])) == len(seen[i:i + 7])
     assert {r["prompt"] for r in seven().rows("test", 7, 0)} == {r["prompt"] for r in fitting_rows(seven(), "test", 7, 0, small())}      # and an evaluation drops none
+
+
+# ---------------------------------------------------------------- bad input: one line, never a silent number
+
+one, two = np.ones(2), np.zeros((2, 2)) - 1.0
+
+@pytest.mark.parametrize("call, says", [
+    (lambda: grpo_loss(two, two, one, np.ones((2, 1))), "mask has the shape"),
+    (lambda: token_losses(two[:1], two[:1], np.ones((1, 2))[None], np.ones((1, 2))), "advantages has the shape"),
+    (lambda: grpo_loss(two, two[0], one, np.ones((2, 2))), "old_logp has the shape"),
+    (lambda: grpo_loss(two, two, one, np.ones((2, 2)), two[:, :1], beta=.1), "ref_logp has the shape"),
+    (lambda: grpo_loss(two, two, one, np.ones((2, 2)), entropy=one), "entropy has the shape"),
+    (lambda: grpo_loss(two, two, one, np.ones((2, 2)), loss_type="dr_grpo", max_length=-2), "max_length is -2"),
+    (lambda: grpo_loss(two, two, one, np.ones((2, 2)), divide_by=-4), "divide_by is -4"),
+    (lambda: grpo_loss(two, two, one, np.ones((2, 2)), two, beta=-1), "beta is -1"),
+    (lambda: grpo_loss(two, two, one, np.ones((2, 2)), two, beta=float("nan")), "beta is nan"),
+    (lambda: grpo_loss(two, two, one, np.ones((2, 2)), delta=float("nan")), "delta is nan"),
+    (lambda: grpo_loss(two, two, one, np.ones((2, 2)), epsilon_high=-.5), "epsilon_high is -0.5"),
+    (lambda: grpo_loss(two, two, one, np.ones((2, 2)), loss_type="cispo", epsilon_high=float("nan")), "epsilon_high is nan"),
+    (lambda: grpo_loss(two, two, one, np.ones((2, 2)), kl_kind="k9"), "k1, k2 or k3"),
+    (lambda: grpo_loss(two, two, one, np.ones((2, 2)), loss_type=["grpo"]), "loss_type is"),
+    (lambda: completion_logp(np.zeros((1, 4, 6)), np.ones((1, 5), int), 2), "one row of logits for each token"),
+    (lambda: token_logp(np.zeros((2, 4, 6)), np.ones((1, 4), int)), "one row of logits for each token"),
+    (lambda: token_logp(np.zeros((1, 2, 6)), [[0, -1]]), "ids hold -1"),
+    (lambda: token_logp(np.zeros((1, 2, 6)), [[0, 6]]), "ids hold 6"),
+    (lambda: token_logp(np.zeros((1, 2, 6)), [[0., 1.7]]), "whole numbers"),
+    (lambda: token_logp(np.zeros((1, 2, 6)), [[0, 1]], temperature=0), "temperature is 0"),
+    (lambda: entropy(np.zeros((1, 2, 6)), temperature=float("nan")), "temperature is nan"),
+    (lambda: completion_mask(np.ones((1, 3), int), []), "no token id"),
+    (lambda: completion_mask(np.ones((1, 3), int), None), "no token id"),
+    (lambda: group_advantages(np.zeros((0, 2)), scale="grp"), "scale is 'grp'"),
+    (lambda: gdpo_advantages(np.zeros((1, 2, 2)), weights=[1, None]), "one finite number for each of the 2 functions"),
+    (lambda: gdpo_advantages(np.zeros((1, 2, 2)), weights=[2]), "one finite number for each of the 2 functions"),
+    (lambda: small(temperature=1e-40), "temperature is 1e-40"),
+    (lambda: small(mesh=(0, 1)), "at least 1 device"),
+    (lambda: small(sampler_mesh=(-1, 2)), "at least 1 device"),
+])
+def test_bad_input_is_named(call, says):
+    with pytest.raises(ValueError, match=says): call()
+
+
+@pytest.mark.parametrize("library", ["numpy", "jax", "torch"])
+def test_libraries_may_be_mixed(library):
+    "Whatever the others are, the answer is of the library of the log-probabilities."
+    torch, jnp = pytest.importorskip("torch"), pytest.importorskip("jax.numpy")
+    make = dict(numpy=np.asarray, jax=jnp.asarray, torch=torch.tensor)
+    want = float(grpo_loss(two, two - .1, one, np.ones((2, 2)))[0])
+    for other in make.values():
+        loss, _ = grpo_loss(make[library](two), other(two - .1), other(one), other(np.ones((2, 2))))
+        assert float(loss) == pytest.approx(want, rel=1e-6) and type(loss).__module__.split(".")[0] == type(make[library](two).sum()).__module__.split(".")[0]
+        assert np.asarray(token_logp(make[library](np.zeros((1, 2, 6))), other(np.array([[0, 5]])))) == pytest.approx(-np.log(6), rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["k1", "k2", "k3"])
+@pytest.mark.parametrize("far", [-900., -21., -19., 19., 21., 900.])
+def test_a_policy_that_is_far_away_is_still_pulled_back(kind, far):
+    "The slope at the edge goes on beyond it: value and slope are finite, and never 0."
+    x = np.array([far])
+    got = slope(lambda v: float(kl(v, np.zeros(1), kind)[0]), x, h=1e-3)
+    edge = np.clip(x, -20, 20)
+    assert got == pytest.approx(dict(k1=np.ones(1), k2=x, k3=-np.expm1(-edge))[kind], rel=1e-3)
+    assert np.isfinite(kl(np.array([-np.inf]), np.zeros(1), kind)).all()
+
+
+def test_a_ratio_of_a_completion_is_limited_as_a_whole():
+    assert ratio(np.zeros((1, 10)), np.array([[40.] + [0.] * 9]), np.ones((1, 10)), "sequence") == pytest.approx(np.exp(-4.))
+
+
+def test_silent_rows_count_rows_in_which_no_token_has_an_advantage():
+    assert grpo_loss(np.zeros((2, 3)), None, np.array([1., np.nan]), np.array([[1, 1, 0], [0, 0, 0]]))[1]["silent_rows"] == .5

@@ -46,8 +46,8 @@ def like(
     "The second as the first is."
     import array_api_compat as api
     xp = api.array_namespace(x)
-    if api.is_torch_array(y): return y.to(x)                                  # keeps its gradient, if it has one
-    if api.is_torch_array(x): return xp.asarray(y, dtype=x.dtype, device=x.device)
+    if api.is_torch_array(x): return y.to(x) if api.is_torch_array(y) else xp.asarray(np.array(y, dtype=np.float64), dtype=x.dtype, device=x.device)      # `to` keeps a gradient
+    if api.is_torch_array(y): y = y.detach().cpu().double().numpy()
     return xp.asarray(y, dtype=x.dtype)
 
 # %% ../../nbs/core/01_grpo.ipynb #b1841567
@@ -85,12 +85,12 @@ def group_advantages(
 ) -> Array:                 # (prompts, G), 0 where it was not judged
     "How much better each completion did than its group (DeepSeekMath, section 4.1.2)."
     xp, r = floats(rewards)
+    if scale not in ("group", "batch", "none"): raise ValueError(f"scale is {scale!r}: group, batch or none")
     if r.ndim != 2 or r.shape[1] < 2: raise ValueError(f"rewards have the shape {tuple(r.shape)}: give (prompts, G) with G of at least 2 generations")
     if r.shape[0] == 0: return r
     _, gap, n = gaps(r)
     if scale == "none": return gap
     if scale == "group": return gap / (deviation(gap, n) + eps)
-    if scale != "batch": raise ValueError(f"scale is {scale!r}: group, batch or none")
     _, all_gaps, all_n = gaps(r, (0, 1))
     return gap / (deviation(all_gaps, all_n, (0, 1)) + eps)
 
@@ -141,6 +141,9 @@ def gdpo_advantages(
     "Advantages of several rewards, each normalised in its group, the sum over the batch (GDPO)."
     xp, r = floats(rewards)
     if r.ndim != 3 or r.shape[1] < 2: raise ValueError(f"rewards have the shape {tuple(r.shape)}: give (prompts, G, functions) with G of at least 2 generations")
+    if weights is not None: weights = np.asarray(weights, dtype=float)
+    if weights is not None and (weights.shape != tuple(r.shape[2:]) or not np.isfinite(weights).all()): raise ValueError(f"weights are {weights.tolist()}: give one finite number for each of the {r.shape[2]} functions")
+    if r.shape[0] == 0: return r[:, :, 0]
     _, gap, n = gaps(r)
     each = gap / (deviation(gap, n) + eps)
     total = xp.sum(each if weights is None else each * like(r, weights), axis=2)

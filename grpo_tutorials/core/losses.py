@@ -23,9 +23,10 @@ def is_one_of(
     some: int | Sequence[int],      # the ids to look for
 ) -> Array:                         # True where one stands
     "Where one of some token ids stands."
-    some = [some] if isinstance(some, int) else [int(i) for i in some]
+    some = np.ravel(some.tolist() if hasattr(some, "tolist") else some)
+    if not len(some) or some[0] is None: raise ValueError("no token id is given to look for: give the end tokens of the tokenizer")
     found = ids != ids
-    for i in some: found = found | (ids == i)
+    for i in map(int, some): found = found | (ids == i)
     return found
 
 # %% ../../nbs/core/01a_losses.ipynb #ca5a009e
@@ -57,6 +58,22 @@ def truncated(
     return ~api.array_namespace(ids).any(is_one_of(ids, eos_ids), axis=-1)
 
 # %% ../../nbs/core/01a_losses.ipynb #8e632358
+def _above_0(temperature: float) -> float:
+    if not temperature > 0: raise ValueError(f"temperature is {temperature}: give that at which the tokens were drawn, above 0")
+    return temperature
+
+def _ids(z: Array, ids: Array) -> Array:
+    "Token ids in the library of the logits; raises where they do not fit."
+    import array_api_compat as api
+    xp = api.array_namespace(z)
+    if api.is_torch_array(ids) and not api.is_torch_array(z): ids = ids.detach().cpu().numpy()
+    if not api.is_torch_array(ids): ids = xp.asarray(np.asarray(ids), device=z.device) if api.is_torch_array(z) else xp.asarray(ids)
+    if not xp.isdtype(ids.dtype, "integral"): raise ValueError(f"ids are {ids.dtype}: token ids are whole numbers")
+    if tuple(ids.shape) != tuple(z.shape[:-1]): raise ValueError(f"logits of the shape {tuple(z.shape)} do not fit ids of the shape {tuple(ids.shape)}: give one row of logits for each token")
+    known = ids.shape[-1] and not api.is_jax_array(ids)             # inside a compiled function nobody knows them
+    if known and not 0 <= (n := int(ids.min() if ids.min() < 0 else ids.max())) < z.shape[-1]: raise ValueError(f"ids hold {n}: the logits know 0 to {z.shape[-1] - 1}")
+    return xp.astype(ids, xp.int64) if not api.is_jax_array(ids) else ids
+
 def token_logp(
     logits: Array,              # (..., T, V): row t scores token t
     ids: Array,                 # (..., T)
@@ -64,10 +81,11 @@ def token_logp(
 ) -> Array:                     # (..., T)
     "The log-probability of each token."
     xp, z = floats(logits)
-    z = z / temperature
+    ids = _ids(z, ids)
+    z = z / _above_0(temperature)
     top = detach(xp.max(z, axis=-1, keepdims=True))
     total = xp.squeeze(top, axis=-1) + xp.log(xp.sum(xp.exp(z - top), axis=-1))
-    taken = xp.take_along_axis(z, xp.astype(ids, int)[..., None], axis=-1)
+    taken = xp.take_along_axis(z, ids[..., None], axis=-1)
     return xp.squeeze(taken, axis=-1) - total
 
 # %% ../../nbs/core/01a_losses.ipynb #4b39e296
@@ -79,6 +97,7 @@ def completion_logp(
 ) -> Array:                     # (..., T)
     "The log-probability of each token of the completion, each from the row before it."
     if not 0 <= length < ids.shape[-1]: raise ValueError(f"length is {length}: the {ids.shape[-1]} tokens must hold a prompt of at least one")
+    if tuple(logits.shape[:-1]) != tuple(ids.shape): raise ValueError(f"logits of the shape {tuple(logits.shape)} do not fit ids of the shape {tuple(ids.shape)}: give one row of logits for each token")
     return token_logp(logits[..., ids.shape[-1] - length - 1:-1, :], ids[..., ids.shape[-1] - length:], temperature)
 
 # %% ../../nbs/core/01a_losses.ipynb #ae50d329
@@ -88,7 +107,7 @@ def entropy(
 ) -> Array:                     # (...), in nats: 0 for a sure model, log V for one that knows nothing
     "How undecided the model is."
     xp, z = floats(logits)
-    z = z / temperature
+    z = z / _above_0(temperature)
     z = z - detach(xp.max(z, axis=-1, keepdims=True))
     logp = z - xp.log(xp.sum(xp.exp(z), axis=-1, keepdims=True))
     p = xp.exp(logp)
@@ -116,10 +135,10 @@ def ratio(
     "How much likelier each token, or each completion, has become (GSPO, eq. 7)."
     xp, logp = floats(logp)
     on = like(logp, mask)
-    d = log_ratio(xp.where(on > 0, logp, 0.0), xp.where(on > 0, like(logp, old_logp), 0.0))
-    if level == "token": return xp.exp(d)
-    if level != "sequence": raise ValueError(f"level is {level!r}: token or sequence")
-    return xp.exp(xp.sum(d, axis=-1, keepdims=True) / xp.clip(xp.sum(on, axis=-1, keepdims=True), 1.0, None))
+    d = xp.where(on > 0, logp, 0.0) - xp.where(on > 0, like(logp, old_logp), 0.0)
+    if level not in ("token", "sequence"): raise ValueError(f"level is {level!r}: token or sequence")
+    if level == "sequence": d = xp.sum(d, axis=-1, keepdims=True) / xp.clip(xp.sum(on, axis=-1, keepdims=True), 1.0, None)
+    return xp.exp(xp.clip(d, -LOG_LIMIT, LOG_LIMIT))
 
 # %% ../../nbs/core/01a_losses.ipynb #7077e777
 def clipped(
@@ -133,8 +152,9 @@ def clipped(
     xp, rho = floats(rho)
     high = 1 + (epsilon if epsilon_high is None else epsilon_high)
     if not 0 <= epsilon <= 1: raise ValueError(f"epsilon is {epsilon}: the clip range lies between 0 and 1")
-    if delta is not None and delta <= high: raise ValueError(f"delta is {delta}: it caps ratios beyond the clip range, so give it more than {high:g}, or None for off")
-    held = xp.clip(rho, 1 - epsilon, high)
+    if not high >= 1: raise ValueError(f"epsilon_high is {epsilon_high}: it must not be negative")
+    if delta is not None and not delta > high: raise ValueError(f"delta is {delta}: it caps ratios beyond the clip range, so give it more than {high:g}, or None for off")
+    held, advantages = xp.clip(rho, 1 - epsilon, high), like(rho, advantages)
     if delta is not None: rho = xp.clip(rho, None, delta)
     return -xp.minimum(rho * advantages, held * advantages)
 
@@ -147,8 +167,8 @@ def cispo(
 ) -> Array:                     # (..., T)
     "The policy gradient with a weight that is held below a cap (MiniMax-M1, eq. 4)."
     xp, rho = floats(rho)
-    if epsilon_high is None or epsilon_high < 1: raise ValueError(f"epsilon_high is {epsilon_high}: cispo caps the ratio at this number itself, so give 1 or more (5 in ScaleRL)")
-    return -detach(xp.clip(rho, None, epsilon_high)) * advantages * logp
+    if epsilon_high is None or not epsilon_high >= 1: raise ValueError(f"epsilon_high is {epsilon_high}: cispo caps the ratio at this number itself, so give 1 or more (5 in ScaleRL)")
+    return -detach(xp.clip(rho, None, epsilon_high)) * like(rho, advantages) * logp
 
 # %% ../../nbs/core/01a_losses.ipynb #66b83802
 def sapo(
@@ -159,6 +179,8 @@ def sapo(
 ) -> Array:                     # the loss of each
     "A soft gate instead of a corner (SAPO)."
     xp, rho = floats(rho)
+    if not (tau > 0 and tau_bad > 0): raise ValueError(f"tau is {tau} and tau_bad {tau_bad}: both must be above 0")
+    advantages = like(rho, advantages)
     t = xp.where(advantages > 0, like(rho, tau), like(rho, tau_bad))
     return -4 / t / (1 + xp.exp(-t * (rho - 1))) * advantages
 
@@ -171,7 +193,9 @@ def vespo(
 ) -> Array:                     # (..., T)
     "The policy gradient with a soft weight for each completion (VESPO)."
     xp, logp = floats(logp)
-    log_w = xp.sum(detach(log_ratio(logp, old_logp)) * like(logp, mask), axis=-1, keepdims=True)
+    on, advantages = like(logp, mask) > 0, like(logp, advantages)
+    logp, old = (xp.where(on, x, 0.0) for x in (logp, like(logp, old_logp)))
+    log_w = xp.sum(detach(log_ratio(logp, old)), axis=-1, keepdims=True)
     log_w = xp.clip(log_w, float(np.log(1e-8)), LOG_LIMIT)
     good = advantages >= 0
     k, lam = xp.where(good, like(logp, 2), like(logp, 3)), xp.where(good, like(logp, 3), like(logp, 2))
@@ -184,12 +208,15 @@ def kl(
     kind: str = "k3",       # "k1", "k2" or "k3"
 ) -> Array:                 # (..., T) nats
     "An estimate of the divergence from the reference, from the tokens that were drawn (DeepSeekMath, eq. 4)."
-    d = log_ratio(logp, ref_logp)
-    xp, d = floats(d)
+    if kind not in ("k1", "k2", "k3"): raise ValueError(f"kind is {kind!r}: k1, k2 or k3")
+    xp, logp = floats(logp)
+    d = xp.clip(logp - like(logp, ref_logp), -1e6, 1e6)         # finite also where one of them is impossible
     if kind == "k1": return d
     if kind == "k2": return d ** 2 / 2
-    if kind == "k3": return xp.expm1(-d) + d        # expm1: for small d, e^-d - 1 has no digits left
-    raise ValueError(f"kind is {kind!r}: k1, k2 or k3")
+    near = xp.clip(d, -LOG_LIMIT, LOG_LIMIT)
+    curve = xp.expm1(-near) + near                              # expm1: for small d, e^-d - 1 has no digits left
+    line = detach(curve) - detach(xp.expm1(-near)) * (d - detach(near))
+    return xp.where(xp.abs(d) <= LOG_LIMIT, curve, line)        # beyond, e^-d would overflow: it goes on as a straight line
 
 # %% ../../nbs/core/01a_losses.ipynb #39019975
 LOSSES = {              # loss type: surrogate, ratio of a token or a sequence, what a token's loss is divided by
@@ -206,7 +233,7 @@ LOSSES = {              # loss type: surrogate, ratio of a token or a sequence, 
 
 def _loss(loss_type: str) -> tuple[str, str, str]:
     "The row of the table, or an error that lists them."
-    if loss_type not in LOSSES: raise ValueError(f"loss_type is {loss_type!r}: one of {', '.join(LOSSES)}")
+    if not isinstance(loss_type, str) or loss_type not in LOSSES: raise ValueError(f"loss_type is {loss_type!r}: one of {', '.join(LOSSES)}")
     return LOSSES[loss_type]
 
 # %% ../../nbs/core/01a_losses.ipynb #c5f6ae80
@@ -220,7 +247,7 @@ def divisor(
     by, rows = _loss(loss_type)[2], int(np.prod(on.shape[:-1]))
     if by == "tokens": return xp.clip(xp.sum(on), 1.0, None)
     if by != "constant": return like(on, max(rows, 1))
-    if not max_length: raise ValueError(f"{loss_type} divides by a constant: give max_length, the longest completion that the run allows")
+    if max_length is None or not max_length >= 1: raise ValueError(f"{loss_type} divides by a constant and max_length is {max_length}: give the longest completion that the run allows")
     return like(on, max(rows, 1) * max_length)
 
 # %% ../../nbs/core/01a_losses.ipynb #d5ccbd47
@@ -232,6 +259,7 @@ def token_weights(
 ) -> Array:                                 # (..., T), 0 where a token does not count
     "How much each token counts in the loss: the loss is the sum of token losses times these."
     xp, on = floats(mask)
+    if isinstance(divide_by, (int, float)) and not divide_by > 0: raise ValueError(f"divide_by is {divide_by}: give what `divisor` counts, above 0")
     by = divisor(on, loss_type, max_length) if divide_by is None else xp.clip(like(on, divide_by), 1.0, None)
     if _loss(loss_type)[2] == "length": on = on / xp.clip(xp.sum(on, axis=-1, keepdims=True), 1.0, None)
     return on / by
@@ -247,7 +275,7 @@ def surrogate(
     epsilon_high: float | None = None,      # clip range up; None: epsilon. For cispo the cap itself
     delta: float | None = None,             # cap of the ratio whatever the sign; None: off
     level: str | None = None,               # ratio of a "token" or a "sequence"; None: as the loss type says
-) -> tuple[Array, Array, Array]:            # losses, ratios, and where clipping has taken the gradient, each (..., T) or (..., 1)
+) -> tuple[Array, Array, Array]:            # losses, ratios, and where the clip range has taken the gradient (delta is not counted, as in TRL and Tunix), each (..., T) or (..., 1)
     "What raises the good tokens and lowers the bad ones, before any averaging."
     kind, its, _ = _loss(loss_type)
     if delta is not None and kind != "clipped": raise ValueError(f"delta is for the clipped losses: {loss_type} has its own way, leave it out")
@@ -258,6 +286,14 @@ def surrogate(
     return (sapo(rho, advantages) if kind == "sapo" else vespo(logp, old_logp, advantages, mask)), rho, rho != rho
 
 # %% ../../nbs/core/01a_losses.ipynb #06a5cb56
+def _fit(logp: Array, **others: Any) -> None:
+    "Raise for a shape that would be spread over others without a word."
+    for name, x in others.items():
+        shape = logp.shape if x is None else np.shape(x) if isinstance(x, (list, tuple, float, int)) else x.shape
+        row = ((), logp.shape[:-1], (*logp.shape[:-1], 1)) if name == "advantages" else ()
+        if tuple(shape) not in [tuple(s) for s in (logp.shape, *row)]:
+            raise ValueError(f"{name} has the shape {tuple(shape)} and logp {tuple(logp.shape)}: give {'a number a row or a token' if row else 'a number a token'}")
+
 def token_losses(
     logp: Array,                            # (..., T) log-probabilities now
     old_logp: Array | None,                 # (..., T) when the tokens were drawn; None: now
@@ -271,8 +307,11 @@ def token_losses(
     **clip: Any,                            # epsilon, epsilon_high, delta, level: see `surrogate`
 ) -> tuple[Array, dict[str, Array]]:        # (..., T), and ratio, clip_fraction and kl of each token
     "The loss of each token, 0 where it does not count."
+    if not beta >= 0: raise ValueError(f"beta is {beta}: the distance to the reference has a weight of 0 or more")
     if beta and ref_logp is None: raise ValueError(f"beta is {beta}: give ref_logp, the reference's log-probabilities, or beta=0")
+    if kl_kind not in ("k1", "k2", "k3"): raise ValueError(f"kl_kind is {kl_kind!r}: k1, k2 or k3")
     xp, logp = floats(logp)
+    _fit(logp, mask=mask, old_logp=old_logp, ref_logp=ref_logp, advantages=advantages)
     on, zero = like(logp, mask) > 0, xp.zeros_like(logp)
     cut = lambda x: xp.where(on, like(logp, x), zero)
     logp, old = cut(logp), cut(detach(logp) if old_logp is None else old_logp)
@@ -302,6 +341,7 @@ def grpo_loss(
     "The loss of some rows, and what is worth logging."
     losses, told = token_losses(logp, old_logp, advantages, mask, ref_logp, loss_type=loss_type, **options)
     xp, losses = floats(losses)
+    _fit(losses, entropy=entropy)
     if entropy is not None: told["entropy"] = detach(like(losses, entropy))
     weights = token_weights(like(losses, mask), loss_type, max_length, divide_by)
     return xp.sum(losses * weights), loss_metrics(like(losses, mask), like(losses, advantages), told)
@@ -316,7 +356,7 @@ def loss_metrics(
     xp, on = floats(mask)
     tokens, rows = xp.sum(on), max(int(np.prod(on.shape[:-1])), 1)
     share = lambda which: 1 - xp.sum(xp.astype(which, on.dtype)) / rows
-    heard = (advantages if advantages.ndim == on.ndim else advantages[..., None]) * on
+    heard = ((advantages if advantages.ndim == on.ndim else advantages[..., None]) != 0) & (on > 0)
     mean = lambda x: xp.sum(xp.where(on > 0, x, 0.0)) / xp.clip(tokens, 1.0, None)
     return {**{k: mean(v) for k, v in told.items()}, "tokens": tokens,
-            "empty_rows": share(xp.any(on > 0, axis=-1)), "silent_rows": share(xp.any(heard != 0, axis=-1))}
+            "empty_rows": share(xp.any(on > 0, axis=-1)), "silent_rows": share(xp.any(heard, axis=-1))}

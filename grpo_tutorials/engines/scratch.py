@@ -144,14 +144,17 @@ def logprobs(
     size: int | None = None,                 # rows to score them with, of `room`; default: one for each token
 ) -> tuple[jax.Array, jax.Array]:            # log-probability and entropy of each token, (b, g, length)
     "Log-probabilities of completions, at the temperature at which they were drawn; 0 where a token does not count."
-    (b, g, length), p = ids.shape, prompts.shape[1]
-    counts, t = jnp.ones(ids.shape, bool) if counts is None else counts, np.arange(length - 1)
-    place, row = gather(counts[..., 1:].reshape(-1), size or b * g * (length - 1))        # the last token scores nothing
+    (b, g, length), p, counts = ids.shape, prompts.shape[1], jnp.ones(ids.shape, bool) if counts is None else counts
+    if length == 1:                                                                       # one more place, which does not count
+        ids, counts = (jnp.pad(x, ((0, 0), (0, 0), (0, 1))) for x in (ids, counts))
+        return tuple(x[..., :1] for x in logprobs(c, w, prompts, mask, ids, temperature, counts))
+    t, size = np.arange(length - 1), size or b * g * (length - 1)                         # the last token scores nothing
+    place, row = gather(counts[..., 1:].reshape(-1), size)
     at = jnp.broadcast_to(mask.sum(1)[:, None, None] + t, (b, g, length - 1)).reshape(-1)
-    tokens, places = (jnp.concatenate([x.reshape(-1), y.reshape(-1)[place]]) for x, y in ((prompts, ids[..., :-1]), (jnp.maximum(jnp.cumsum(mask, 1) - 1, 0), at)))
+    tokens, places = (jnp.concatenate([x.reshape(-1), take(y.reshape(-1), place, row)]) for x, y in ((prompts, ids[..., :-1]), (jnp.maximum(jnp.cumsum(mask, 1) - 1, 0), at)))
     x = F.hidden(c, w, tokens, places, both(c, mask, (b, g, length - 1), place, row))
     z = F.logits(c, w, jnp.concatenate([x[:b * p].reshape(b, p, -1)[:, -1], x[b * p:]])) / temperature
-    by = jnp.concatenate([jnp.broadcast_to(np.arange(b)[:, None, None], (b, g, 1)), b + row.reshape(b, g, -1)], 2)      # the row that scores each token
+    by = jnp.concatenate([jnp.broadcast_to(np.arange(b)[:, None, None], (b, g, 1)), b + jnp.minimum(row, size - 1).reshape(b, g, -1)], 2)      # the row that scores each token
     total, fixed = jax.nn.logsumexp(z, -1), jax.lax.stop_gradient(z)
     entropy = jax.lax.stop_gradient(total) - (jax.nn.softmax(fixed) * fixed).sum(-1)
     return jnp.where(counts, z[by, ids] - total[by], 0.0), jnp.where(counts, entropy[by], 0.0)
@@ -245,6 +248,7 @@ class Learner(Writer):
     def update(self, batch: Batch, advantages: np.ndarray, lengths: Sequence[int] = ()) -> Batch:       # (b, g) of this process; scalars to be logged
         "Learn from completions (`ids` of the batch) and their advantages; knowing how long each of the step is (of all processes), it computes no more than it must."
         places = math.prod(batch["ids"].shape[:2]) // self.parts * (batch["ids"].shape[2] - 1)                  # of a part; the last token scores nothing
+        if len(lengths) not in (0, n := math.prod(batch["ids"].shape[:2])): raise ValueError(f"{len(lengths)} lengths are given: the step has {n} completions")
         needed = np.subtract(lengths, 1).reshape(self.parts, -1).sum(1).max() if len(lengths) else places
         given = jax.make_array_from_process_local_data(NamedSharding(self.mesh, self.rows), advantages.astype(np.float32).reshape(-1, batch["ids"].shape[1]))
         rows = {k: v for k, v in batch.items() if k != "dice"} | dict(advantages=given)

@@ -45,6 +45,7 @@ def wide(longest: int) -> int: return -(-longest // 16) * 16
 
 def pad(prompts: Sequence[Sequence[int]], width: int) -> tuple[np.ndarray, np.ndarray]:
     "Prompts padded on the left, and where there is a token, each (b, width)."
+    if (longest := max(map(len, prompts), default=0)) > width: raise ValueError(f"a prompt has {longest} tokens: the rectangle is {width} wide")
     ids = np.array([[0] * (width - len(p)) + list(p) for p in prompts], np.int32)
     return ids, np.array([[False] * (width - len(p)) + [True] * len(p) for p in prompts])
 
@@ -59,24 +60,23 @@ def throw(seed: int, step: int, rows: Sequence[int], shape: tuple[int, int]) -> 
 
 # %% ../../nbs/models/05_devices.ipynb #468d325c
 def room(needed: int, places: int) -> int:
-    "The shortest list of 3/4, 3/8, 3/16 ... of the places that holds so many and one more; all of them where none does."
-    return min((n for i in range(20) if (n := 3 * places // (4 << i)) > needed), default=places)
+    "The shortest list of 3/4, 3/8, 3/16 ... of the places that holds so many; all of them where none does."
+    return min((n for i in range(20) if (n := 3 * places // (4 << i)) >= max(needed, 1)), default=places)
 
 def gather(
     counts: jax.Array,                       # (places,) whether there is something
     size: int,                               # of the list
-) -> tuple[jax.Array, jax.Array]:            # the place of each row (size,), and the row of each place (places,)
+) -> tuple[jax.Array, jax.Array]:            # the place of each row (size,), and the row of each place (places,); one too far: nowhere
     "Which places make up the list, in order, and where they are in it."
-    row = jnp.where(counts, jnp.cumsum(counts) - 1, size - 1)
-    return jnp.nonzero(counts, size=size, fill_value=jnp.argmin(counts))[0], row
+    return jnp.nonzero(counts, size=size, fill_value=counts.size)[0], jnp.where(counts, jnp.cumsum(counts) - 1, size)
 
 # %% ../../nbs/models/05_devices.ipynb #2d672c5b
 @jax.custom_vjp
 def take(x: jax.Array, there: jax.Array, back: jax.Array) -> jax.Array:
-    "The rows `there` of x, for pairs of `gather`: (place, row) makes the list, (row, place) spreads it out."
-    return x[there]
+    "The rows `there` of x, 0 for nowhere, for pairs of `gather`: (place, row) makes the list, (row, place) spreads it out."
+    return x.at[there].get(mode="fill", fill_value=0)
 
-take.defvjp(lambda x, there, back: (x[there], back), lambda back, given: (given[back], None, None))
+take.defvjp(lambda x, there, back: (take(x, there, back), back), lambda back, given: (take(given, back, back), None, None))
 
 # %% ../../nbs/models/05_devices.ipynb #2d174f45
 Batch = dict[str, Any]     # prompts, mask (b, p); ids, dice (b, g, length); advantages (b, g); whatever is there
