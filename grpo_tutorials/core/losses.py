@@ -67,7 +67,7 @@ def _ids(z: Array, ids: Array) -> Array:
     import array_api_compat as api
     xp = api.array_namespace(z)
     if api.is_torch_array(ids) and not api.is_torch_array(z): ids = ids.detach().cpu().numpy()
-    if not api.is_torch_array(ids): ids = xp.asarray(np.asarray(ids), device=z.device) if api.is_torch_array(z) else xp.asarray(ids)
+    if not api.is_torch_array(ids): ids = xp.asarray(np.array(ids), device=z.device) if api.is_torch_array(z) else xp.asarray(ids)
     if not xp.isdtype(ids.dtype, "integral"): raise ValueError(f"ids are {ids.dtype}: token ids are whole numbers")
     if tuple(ids.shape) != tuple(z.shape[:-1]): raise ValueError(f"logits of the shape {tuple(z.shape)} do not fit ids of the shape {tuple(ids.shape)}: give one row of logits for each token")
     known = ids.shape[-1] and not api.is_jax_array(ids)             # inside a compiled function nobody knows them
