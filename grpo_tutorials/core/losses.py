@@ -62,6 +62,9 @@ def _above_0(temperature: float) -> float:
     if not temperature > 0: raise ValueError(f"temperature is {temperature}: give that at which the tokens were drawn, above 0")
     return temperature
 
+def _row_each(logits: Array, ids: Array) -> None:
+    if tuple(logits.shape[:-1]) != tuple(ids.shape): raise ValueError(f"logits of the shape {tuple(logits.shape)} do not fit ids of the shape {tuple(ids.shape)}: give one row of logits for each token")
+
 def _ids(z: Array, ids: Array) -> Array:
     "Token ids in the library of the logits; raises where they do not fit."
     import array_api_compat as api
@@ -69,7 +72,7 @@ def _ids(z: Array, ids: Array) -> Array:
     if api.is_torch_array(ids) and not api.is_torch_array(z): ids = ids.detach().cpu().numpy()
     if not api.is_torch_array(ids): ids = xp.asarray(np.array(ids), device=z.device) if api.is_torch_array(z) else xp.asarray(ids)
     if not xp.isdtype(ids.dtype, "integral"): raise ValueError(f"ids are {ids.dtype}: token ids are whole numbers")
-    if tuple(ids.shape) != tuple(z.shape[:-1]): raise ValueError(f"logits of the shape {tuple(z.shape)} do not fit ids of the shape {tuple(ids.shape)}: give one row of logits for each token")
+    _row_each(z, ids)
     known = ids.shape[-1] and not api.is_jax_array(ids)             # inside a compiled function nobody knows them
     if known and not 0 <= (n := int(ids.min() if ids.min() < 0 else ids.max())) < z.shape[-1]: raise ValueError(f"ids hold {n}: the logits know 0 to {z.shape[-1] - 1}")
     return xp.astype(ids, xp.int64) if not api.is_jax_array(ids) else ids
@@ -97,7 +100,7 @@ def completion_logp(
 ) -> Array:                     # (..., T)
     "The log-probability of each token of the completion, each from the row before it."
     if not 0 <= length < ids.shape[-1]: raise ValueError(f"length is {length}: the {ids.shape[-1]} tokens must hold a prompt of at least one")
-    if tuple(logits.shape[:-1]) != tuple(ids.shape): raise ValueError(f"logits of the shape {tuple(logits.shape)} do not fit ids of the shape {tuple(ids.shape)}: give one row of logits for each token")
+    _row_each(logits, ids)
     return token_logp(logits[..., ids.shape[-1] - length - 1:-1, :], ids[..., ids.shape[-1] - length:], temperature)
 
 # %% ../../nbs/core/01a_losses.ipynb #ae50d329
@@ -202,13 +205,16 @@ def vespo(
     return -xp.exp(lam + k * log_w - lam * xp.exp(log_w)) * advantages * logp
 
 # %% ../../nbs/core/01a_losses.ipynb #e12729c4
+def _check_kind(kind: str) -> None:
+    if kind not in ("k1", "k2", "k3"): raise ValueError(f"the kind of KL is {kind!r}: k1, k2 or k3")
+
 def kl(
     logp: Array,            # (..., T) log-probabilities now
     ref_logp: Array,        # (..., T) by the reference
     kind: str = "k3",       # "k1", "k2" or "k3"
 ) -> Array:                 # (..., T) nats
     "An estimate of the divergence from the reference, from the tokens that were drawn (DeepSeekMath, eq. 4)."
-    if kind not in ("k1", "k2", "k3"): raise ValueError(f"kind is {kind!r}: k1, k2 or k3")
+    _check_kind(kind)
     xp, logp = floats(logp)
     d = xp.clip(logp - like(logp, ref_logp), -1e6, 1e6)         # finite also where one of them is impossible
     if kind == "k1": return d
@@ -309,7 +315,7 @@ def token_losses(
     "The loss of each token, 0 where it does not count."
     if not beta >= 0: raise ValueError(f"beta is {beta}: the distance to the reference has a weight of 0 or more")
     if beta and ref_logp is None: raise ValueError(f"beta is {beta}: give ref_logp, the reference's log-probabilities, or beta=0")
-    if kl_kind not in ("k1", "k2", "k3"): raise ValueError(f"kl_kind is {kl_kind!r}: k1, k2 or k3")
+    _check_kind(kl_kind)
     xp, logp = floats(logp)
     _fit(logp, mask=mask, old_logp=old_logp, ref_logp=ref_logp, advantages=advantages)
     on, zero = like(logp, mask) > 0, xp.zeros_like(logp)

@@ -122,14 +122,13 @@ def sample(
 def both(c: F.Config, mask: jax.Array, shape: tuple[int, int, int], place: jax.Array, row: jax.Array) -> Callable:
     "Attention of rows that are prompts (b, p) and then a list of completions: prompts over themselves, completions over their prompt and themselves."
     (b, p), t, seen = mask.shape, np.arange(shape[2]), {}
-    order, padded = np.arange(p)[:, None] - np.arange(p), jnp.where(mask, 0.0, F.NEVER)[:, None, None, None, None, :]
     def attend(i, q, k, v):
         layer = c.layers[i]
         asked = F.split(layer, (b, 1, p), *(x[:b * p] for x in (q, k, v)))
         wrote = F.split(layer, shape, *(take(x[b * p:], row, place) for x in (q, k, v)))
         if layer.source == i: seen[i] = asked[1:], wrote[1:]
         prompt, own = seen[layer.source]
-        read = F.attention(asked[0], (*prompt, F.back(layer, order)[:, None] + padded))
+        read = F.over_prompts(layer, mask, asked[0], *prompt)
         written = F.attention(wrote[0], (*own, F.back(layer, t[:, None] - t)[:, None]), (*(x[:, 0] for x in prompt), shared_bias(layer, mask, t)))
         return jnp.concatenate([read.reshape(b * p, *q.shape[1:]), take(written.reshape(-1, *q.shape[1:]), place, row)])
     return attend

@@ -7,7 +7,7 @@ Docs: https://grpo-tutorials.github.io/grpo_tutorials/models/forward.html.md"""
 # %% auto #0
 __all__ = ['jax', 'nnx', 'PROJECTIONS', 'NORMS', 'PER_LAYER', 'Weights', 'NEVER', 'Layer', 'Config', 'check_config',
            'read_config', 'Buffer', 'Gemma', 'names', 'load', 'save', 'fuse', 'norm', 'angles', 'rotate', 'attention',
-           'back', 'block', 'hidden', 'logits', 'split', 'read_prompts']
+           'back', 'block', 'hidden', 'logits', 'split', 'over_prompts', 'read_prompts']
 
 # %% ../../nbs/models/04_forward.ipynb #769e2ecd
 from collections.abc import Callable, Mapping
@@ -287,6 +287,11 @@ def split(layer: Layer, shape: tuple[int, int, int], q: jax.Array, k: jax.Array,
     q = q.reshape(*shape, layer.kv_heads, -1, layer.head_dim)
     return q, *(x.reshape(*shape, layer.kv_heads, layer.head_dim) if x.size else None for x in (k, v))
 
+def over_prompts(layer: Layer, mask: jax.Array, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    "Attention of prompts (b, 1, p) over themselves: back, no further than the window, and never to padding."
+    place = np.arange(mask.shape[1])
+    return attention(q, (k, v, back(layer, place[:, None] - place)[:, None] + jnp.where(mask, 0.0, NEVER)[:, None, None, None, None, :]))
+
 def read_prompts(
     c: Config, w: Weights,
     prompts: jax.Array,          # (b, p) tokens, padded on the left
@@ -294,12 +299,10 @@ def read_prompts(
 ) -> tuple[jax.Array, dict]:     # the last hidden state (b, width), and {layer: (keys, values)}, each (b, p, kv_heads, head_dim)
     "One pass over the prompts."
     (b, p), seen = prompts.shape, {}
-    padded = jnp.where(mask, 0.0, NEVER)[:, None, None, None, None, :]
-    distance = np.arange(p)[:, None] - np.arange(p)
     def attend(i, q, k, v):
         layer = c.layers[i]
         q, k, v = split(layer, (b, 1, p), q, k, v)
         if layer.source == i: seen[i] = k, v
-        return attention(q, (*seen[layer.source], back(layer, distance)[:, None] + padded))
+        return over_prompts(layer, mask, q, *seen[layer.source])
     x = hidden(c, w, prompts.reshape(-1), jnp.maximum(jnp.cumsum(mask, 1) - 1, 0).reshape(-1), attend)
     return x.reshape(b, p, -1)[:, -1], {i: (k[:, 0], v[:, 0]) for i, (k, v) in seen.items()}
